@@ -89,7 +89,7 @@ fn main() -> io::Result<()> {
             tasks.spawn(echo(stream));
         }
         for (number, stream) in connected.into_iter().enumerate() {
-            tasks.spawn(converse(stream, number));
+            tasks.spawn(exchange_and_check(stream, number));
         }
         let mut bytes = 0;
         while let Some(task) = tasks.join_next().await {
@@ -116,7 +116,7 @@ async fn echo(stream: SdpStream) -> io::Result<usize> {
 }
 
 /// Writes and reads at the same time. Returns the number of bytes that came back.
-async fn converse(stream: SdpStream, number: usize) -> io::Result<usize> {
+async fn exchange_and_check(stream: SdpStream, number: usize) -> io::Result<usize> {
     let stream = Arc::new(AsyncStream::new(stream)?);
     let pattern = move || (0..LEN).map(move |at| (at * 7 + number + at / 251) as u8);
     let writer = Arc::clone(&stream);

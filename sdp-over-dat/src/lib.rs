@@ -18,7 +18,7 @@
 //! | `stack.rs` | an interface adapter, and the thread that serves sockets while their users do something else |
 //! | `adapter.rs` | the adapter as its sockets use it |
 //! | `stream.rs`, `listener.rs` | the public sockets |
-//! | `rendezvous.rs` | connections to peers that meet over a TCP connection first |
+//! | `rendezvous.rs` | connections whose ends exchange their addresses over a TCP connection first |
 //! | `options.rs`, `config.rs` | the options of a socket, and the sizes and limits of a stack's sockets |
 //! | `socket/` | one connection: protocol, buffers, and the thread that takes its events |
 //! | `readiness/` | the state that `poll` reports, and a descriptor that shows it |
@@ -64,7 +64,7 @@
 //! while the sender has nothing to do.
 //!
 //! The best mechanism depends on the provider ([`Config::suited_to`]). Read Zcopy costs more
-//! messages than Bcopy, and Write Zcopy two registrations, during which no byte moves.
+//! messages than Bcopy. Write Zcopy costs two registrations, during which no byte moves.
 //!
 //! The provider's own copies and system calls are not counted above. For a round trip of 64 bytes
 //! over the software provider, `strace -f` shows at each end: one `sendto`, one `recvfrom` that
@@ -85,8 +85,8 @@
 //! watches, and the stack's thread updates these. Bytes that a call could not send for want of
 //! credits are sent by the next call, or by the stack's thread a tick of 10 ms later.
 //!
-//! Sleeping in a dispatcher or in the CNO uses the provider's three calls of progress: arm, sleep
-//! and drive.
+//! A sleep in a dispatcher or in the CNO uses the provider's progress operations: it arms, sleeps
+//! on the provider's descriptors, and drives.
 //!
 //! # Suspension
 //!

@@ -64,7 +64,7 @@ pub enum Broken {
     #[error("AbortConn before DisConn, or a message after AbortConn")]
     Abort,
     /// Buffered mode has no source advertisements. Those of combined mode carry payload and leave
-    /// a rest; those of pipelined mode carry no payload.
+    /// bytes to read; those of pipelined mode carry no payload.
     #[error("a source advertisement that the mode forbids")]
     AdvertForm,
     /// The advertisements of both kinds together stay within the peer's MaxAdverts. Combined mode

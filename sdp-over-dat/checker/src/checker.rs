@@ -177,8 +177,9 @@ impl Checker {
         })
     }
 
-    /// Checks that no message is in flight, and that no advertisement or request is unanswered.
-    pub fn at_rest(&self) -> Result<(), Broken> {
+    /// Checks that no message is in flight, and that no source advertisement, cancel or request is
+    /// unanswered. A sink advertisement needs no answer.
+    pub fn check_complete(&self) -> Result<(), Broken> {
         let Some(ends) = &self.ends else {
             return Ok(());
         };

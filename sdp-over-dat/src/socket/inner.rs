@@ -45,6 +45,7 @@ pub(crate) struct Inner {
     /// True if readers of the peer advertise their memory, so that a writer waits for the next
     /// advertisement.
     pub(super) expects_sink: bool,
+    /// The number of advertisements that were made, which gives each its identifier.
     pub(super) adverts: u64,
     /// The number of bytes that were posted since the completions were last polled.
     pub(super) posted_since_poll: usize,
@@ -57,6 +58,8 @@ pub(crate) struct Inner {
     pub(super) is_urgent_announced: bool,
     pub(super) trace: Trace,
     pub(super) watch: Option<Arc<dyn Watch>>,
+    /// True if the peer's bytes, its end of the stream or an error arrived since the last report to
+    /// the watch.
     pub(super) arrived: bool,
     /// True while the watch is not to be notified.
     pub(super) is_withholding: bool,
@@ -233,8 +236,8 @@ impl Inner {
         !self.receive.is_empty() || self.connection.readable() > 0 || !self.reads.is_empty()
     }
 
-    /// True if a reader can return something else than that there is nothing to read.
-    pub(super) fn has_news_for_reader(&self) -> bool {
+    /// True if a read can return without waiting: bytes, the end of the stream, or an error.
+    pub(super) fn has_result_for_reader(&self) -> bool {
         !self.receive.is_clear()
             || self.has_unread()
             || self.read_half != ReadHalf::Open

@@ -99,7 +99,7 @@ impl Socket {
     fn poll_finds_nothing(&self, inner: &mut Inner, len: usize) -> bool {
         let is_enough = |inner: &Inner| inner.receive.readable() >= len;
         let has_events = self.poll_events(inner, is_enough);
-        !has_events && !inner.has_news_for_reader() && len > 0
+        !has_events && !inner.has_result_for_reader() && len > 0
     }
 
     /// Ends a read. Returns the bytes that were read, or the error if there are none.

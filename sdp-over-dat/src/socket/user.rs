@@ -26,22 +26,22 @@ pub(super) enum User {
 }
 
 impl User {
-    /// The user closes the socket.
+    /// Records that the user closes the socket.
     pub(super) fn on_close(&mut self, until: Option<Instant>, undelivered: usize) {
         *self = Self::Closing { until, undelivered };
     }
 
-    /// A message was received, which extends the time. So a slow reader gets the bytes that were
-    /// written before the close, as long as it sends messages.
+    /// Records that a message was received, which sets the time of the close anew. So a slow reader
+    /// gets the bytes that were written before the close, as long as the reader sends messages.
     pub(super) fn on_message(&mut self, next: impl FnOnce() -> Option<Instant>) {
         if let Self::Closing { until, .. } = self {
             *until = next();
         }
     }
 
-    /// The time of the close has passed. `now_undelivered` is the number of bytes that are
-    /// undelivered now. Returns true if the connection is to be aborted, because nothing was
-    /// delivered meanwhile. A long message over a slow line still makes progress.
+    /// Records that the time of the close has passed. `now_undelivered` is the number of bytes that
+    /// are undelivered now. Returns true if the connection is to be aborted, because no byte was
+    /// delivered meanwhile. A long message over a slow line delivers bytes without a message.
     pub(super) fn on_due(&mut self, next: Option<Instant>, now_undelivered: usize) -> bool {
         match *self {
             Self::Closing { undelivered, .. } if now_undelivered < undelivered => {

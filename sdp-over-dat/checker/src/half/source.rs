@@ -205,6 +205,8 @@ impl Source {
             self.adverts.clear();
             self.cancel = None;
         } else {
+            // The advertisement crossed a data message of this end and was used up by it, so the
+            // sink does not count that message.
             self.data_messages = self.data_messages.wrapping_sub(1);
         }
     }

@@ -187,7 +187,7 @@ fn a_refusal_that_crosses_a_cancel_ends_both() {
     pair.active.advertise(vec![6; 100], 10);
     pair.drain();
     assert_eq!(pair.passive.received.len(), 110);
-    pair.checker.at_rest().expect("nothing is open");
+    pair.checker.check_complete().expect("nothing is open");
 }
 
 #[test]

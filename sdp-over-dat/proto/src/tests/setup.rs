@@ -65,7 +65,7 @@ fn hello_ack_is_what_the_table_says() {
 }
 
 #[test]
-fn only_zeros_are_trimmed_and_padding_is_passed_over() {
+fn only_zeros_are_trimmed_and_padding_is_ignored() {
     let (_, hello) = connect();
     for available in [64, 80, 92, 512] {
         let bytes = hello.trimmed(available).expect("room enough");

@@ -330,7 +330,10 @@ impl Episode {
         }
         self.drain();
         if !self.has_failed() {
-            self.pair.checker.at_rest().expect("nothing is pending");
+            self.pair
+                .checker
+                .check_complete()
+                .expect("nothing is pending");
             assert!(self.pair.is_quiet());
             assert!(self.pair.active.saw_end && self.pair.passive.saw_end);
         }

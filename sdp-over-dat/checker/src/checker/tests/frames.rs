@@ -71,9 +71,9 @@ fn a_whole_conversation_breaks_nothing() {
     let mut checker = open(64);
     let fin = (Passive, "02000040 00000010 00000003 00000003");
     send_all(&mut checker, &[DATA, UPDATE, SRC_AVAIL, READ, FIN, fin]).expect("no rule is broken");
-    assert_eq!(checker.at_rest(), Err(Broken::UnderWay));
+    assert_eq!(checker.check_complete(), Err(Broken::UnderWay));
     checker.received(Active);
-    assert_eq!(checker.at_rest(), Ok(()));
+    assert_eq!(checker.check_complete(), Ok(()));
     assert_eq!(checker.streamed(Active), 5 + 131_072);
     assert_eq!(checker.frames(), 6);
 }

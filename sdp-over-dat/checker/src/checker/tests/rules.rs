@@ -1,4 +1,4 @@
-//! For each rule a conversation that keeps it and one that breaks it.
+//! For each rule, a conversation that keeps the rule and one that breaks it.
 
 use super::script::{
     ABORT, Connection, FIN, HELLO, HELLO_ACK, Message, ROOM, SEND_SM, SINK_CANCEL, SINK_CANCEL_ACK,
@@ -742,7 +742,7 @@ fn credits_are_counted_through_all_messages() {
 
 #[test]
 fn unanswered_requests_are_found_at_the_end() {
-    let at_rest: [(&[Step], Result<(), Broken>); 9] = [
+    let rows: [(&[Step], Result<(), Broken>); 9] = [
         (&[PIPELINED, SINK], Ok(())),
         (
             &[PIPELINED, SINK, passive(SINK_CANCEL)],
@@ -759,12 +759,12 @@ fn unanswered_requests_are_found_at_the_end() {
         (&[active(SUSPEND)], Err(Broken::Unanswered)),
         (&[active(SUSPEND), passive(SUSPENDED)], Ok(())),
     ];
-    for (steps, result) in at_rest {
+    for (steps, result) in rows {
         let mut connection = Connection::new(ADVERTS);
         for step in steps {
             connection.step(*step).expect("keeps every rule");
         }
-        assert_eq!(connection.checker.at_rest(), result, "{steps:?}");
+        assert_eq!(connection.checker.check_complete(), result, "{steps:?}");
     }
 }
 

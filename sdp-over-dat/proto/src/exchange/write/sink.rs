@@ -78,8 +78,8 @@ impl Exchange {
         used
     }
 
-    /// Bytes were received that come before those of memory that was not advertised to the peer
-    /// yet. Returns that memory.
+    /// The next bytes of the stream are transferred in another way than into the memory whose
+    /// advertisements were not sent yet. Returns that memory.
     pub(crate) fn on_overtaken(&mut self) -> VecDeque<SinkAdvert> {
         std::mem::take(&mut self.unsent)
     }
