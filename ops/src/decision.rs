@@ -174,7 +174,7 @@ fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Pl
         return without_protocol(Reason::Option(option));
     }
     let mut protocols = Vec::new();
-    let mut passed_over = None;
+    let mut refusal = None;
     for protocol in switch.registry().protocols() {
         let subject = Subject::Protocol(protocol.name().to_owned());
         match check(&*protocol, intent, &policy, &mut finder, trace) {
@@ -187,18 +187,18 @@ fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Pl
             }
             Err(reason) => {
                 trace.note(subject, || format!("no: {reason}"));
-                // The reason of the preferred protocol, which is the first, is reported. The reason
-                // of a protocol that no rule selects explains nothing, so a later reason replaces
-                // it.
-                match &passed_over {
+                // The reason of the first protocol is reported, because protocols are in the order
+                // of preference. The reason of a protocol that no rule selects explains nothing, so
+                // a later reason replaces it.
+                match &refusal {
                     Some(kept) if is_excluded_by_rule(&reason) || !is_excluded_by_rule(kept) => {}
-                    _ => passed_over = Some(reason),
+                    _ => refusal = Some(reason),
                 }
             }
         }
     }
     if protocols.is_empty() {
-        return without_protocol(passed_over.unwrap_or(Reason::NoProtocol));
+        return without_protocol(refusal.unwrap_or(Reason::NoProtocol));
     }
     let (route, ports) = match finder.found {
         Some(Ok(found)) => (found.route, found.ports),

@@ -24,11 +24,11 @@ pub(crate) struct Taken {
     pub(crate) bound: Box<dyn OffloadBound>,
 }
 
-/// The protocols that are bound to the kernel socket's address, and those that are not.
+/// The protocols that are bound to the kernel socket's address, and those whose bind failed.
 #[derive(Debug, Default)]
 pub(crate) struct Bound {
     pub(crate) taken: Vec<Taken>,
-    pub(crate) passed_over: Vec<(String, Reason)>,
+    pub(crate) failures: Vec<(String, Reason)>,
 }
 
 /// Binds the kernel socket and every protocol of the offer to `address`.
@@ -57,7 +57,7 @@ pub(crate) fn bind(
         let chosen = SocketAddr::new(address.ip(), reserved.local().port());
         let bound = bind_protocols(offer, Local::of(native, chosen));
         if bound
-            .passed_over
+            .failures
             .iter()
             .any(|(_, reason)| *reason == Reason::PortTaken)
         {
@@ -102,7 +102,7 @@ fn bind_protocols(offer: &Offer, local: Local) -> Bound {
                 };
                 let address = local.address;
                 info!(%address, protocol = name, %reason, "a protocol does not listen");
-                all.passed_over.push((name, reason));
+                all.failures.push((name, reason));
             }
         }
     }

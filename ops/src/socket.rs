@@ -142,7 +142,7 @@ impl Socket {
         let service = self.local()?;
         let mut offloads = Vec::new();
         let bound = std::mem::take(&mut self.bound);
-        let mut passed_over = bound.passed_over;
+        let mut failures = bound.failures;
         for taken in bound.taken {
             match taken.bound.listen(backlog) {
                 Ok(listener) => {
@@ -157,10 +157,10 @@ impl Socket {
                     }
                     offloads.push((taken.protocol, listener));
                 }
-                Err(errno) => passed_over.push((taken.protocol, Reason::Failed(errno))),
+                Err(errno) => failures.push((taken.protocol, Reason::Failed(errno))),
             }
         }
-        if let (true, Some((_, reason))) = (offloads.is_empty(), passed_over.first()) {
+        if let (true, Some((_, reason))) = (offloads.is_empty(), failures.first()) {
             self.reason = Some(reason.clone());
         }
         self.listening = Some(Listening::new(offloads));
@@ -226,7 +226,8 @@ impl Socket {
         }
     }
 
-    /// Waits until the connection is decided, which takes no longer than the bound.
+    /// Waits until the outcome of the connection is known, for no longer than the bound of
+    /// [`Switch`].
     ///
     /// # Errors
     /// The error of `connect`, if TCP is not permitted.

@@ -64,7 +64,8 @@ fn of(answer: &NeighbourMessage) -> LinkAddress {
     }
 }
 
-/// Makes the kernel resolve the address, and waits until `within` has passed.
+/// Makes the kernel resolve the address of the route's next hop, and waits for the result, for
+/// `within` at most.
 pub(super) fn resolve(
     channel: &mut Channel,
     route: &Route,
@@ -73,14 +74,14 @@ pub(super) fn resolve(
     let end = Instant::now() + within;
     // The notifications are enabled before the request, so that none is missed.
     let events = open_socket(group::NEIGHBOUR)?;
-    let asked = trigger(route);
+    let triggered = trigger(route);
     loop {
         let found = known(channel, route.device, route.next_hop())?;
         let left = end.saturating_duration_since(Instant::now());
-        if found != LinkAddress::Unknown || left.is_zero() || asked.is_err() {
+        if found != LinkAddress::Unknown || left.is_zero() || triggered.is_err() {
             return Ok(found);
         }
-        wait_for_news(&events, left)?;
+        wait_for_event(&events, left)?;
     }
 }
 
@@ -105,7 +106,7 @@ fn is_link_local(ip: IpAddr) -> bool {
 }
 
 /// Waits for a notification about any neighbour and discards it.
-fn wait_for_news(events: &OwnedFd, within: Duration) -> Result<(), Error> {
+fn wait_for_event(events: &OwnedFd, within: Duration) -> Result<(), Error> {
     let mut polled = [PollFd::new(events, PollFlags::IN)];
     let timeout = Timespec::try_from(within).map_err(|_| Error::Garbled)?;
     match rustix::event::poll(&mut polled, Some(&timeout)) {

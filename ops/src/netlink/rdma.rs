@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_files_are_passed_over() {
+    fn odd_files_are_ignored() {
         let dir = tree(&[
             ("a", "a file where a directory should be"),
             ("b/ports/none/state", "4: ACTIVE"),

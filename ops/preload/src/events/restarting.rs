@@ -170,7 +170,7 @@ fn sleep<T>(owner: *const T, all: &[Awaited<'_>]) -> Result<(), Errno> {
     let signals_blocked = SignalsBlocked::begin();
     let waker = Arc::new(Waker::default());
     let seen = waker.0.seq();
-    list(&waker);
+    register(&waker);
     let watch = Watch::begin(all, waker.clone())?;
     if !Held::set_watch(owner, Some(watch)) {
         return Err(Errno::INTR);
@@ -213,7 +213,7 @@ impl Drop for Watch {
 /// The wakers of threads that sleep. Some of these threads may have woken already.
 static SLEEPERS: PerProcess<Mutex<Vec<Weak<Waker>>>> = PerProcess::new();
 
-fn list(waker: &Arc<Waker>) {
+fn register(waker: &Arc<Waker>) {
     let sleepers = SLEEPERS.get_or_init(Mutex::default);
     let _signals_blocked = SignalsBlocked::begin();
     let mut sleepers = sleepers.lock().ignore_poison();

@@ -313,7 +313,7 @@ pub unsafe extern "C" fn setsockopt(
             // SAFETY: the caller's arguments, unchanged.
             let result = unsafe { real::setsockopt(fd, level, name, value, len) };
             if result == 0 {
-                tcp_only::is_set(level, name);
+                tcp_only::on_option_set(level, name);
                 if !table::is_local(fd) {
                     carried::option_is_set(level, name, table::is_listener(fd));
                 }

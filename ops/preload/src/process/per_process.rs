@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::process;
 
-/// A value that the child of a fork makes anew. The child does not drop the parent's value, because
-/// its descriptors and threads belong to the parent.
+/// A value that each process makes for itself. The child of a fork does not drop the parent's
+/// value, because the descriptors and threads of that value belong to the parent.
 pub(crate) struct PerProcess<T: 'static>(AtomicPtr<Own<T>>);
 
 struct Own<T> {
@@ -27,8 +27,8 @@ impl<T: Send + Sync> PerProcess<T> {
         (own.process == process::current()).then_some(&own.value)
     }
 
-    /// Returns the value, and makes it at the first call. If two threads call this at once, one of
-    /// the two values is dropped.
+    /// Returns the value, which the first call of a process makes. If two threads call this at
+    /// once, one of the two values is dropped.
     pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &'static T {
         if let Some(value) = self.get() {
             return value;

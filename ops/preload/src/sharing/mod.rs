@@ -9,8 +9,8 @@
 //! the change is made before such a program gets the descriptor.
 //!
 //! The kernel counts the holders of the program's end, and the connection ends when the last of
-//! them closes it. No exit, no `SIGKILL` and no close in one process ends a connection that another
-//! process uses.
+//! them closes it. An exit or a close in one process, or `SIGKILL` of a process that is not the
+//! owner, ends no connection that another process uses.
 //!
 //! `socket::relay` is the owner's side, `socket::relay_client` the side of all other processes.
 //!
@@ -43,11 +43,11 @@ pub(crate) fn share(socket: &Arc<Socket>) -> Result<Arc<Relay>, Errno> {
     }
     socket.observer().begin_sharing();
     renewal::renew_ended(socket)?;
-    Relay::of(socket, rename)
+    Relay::of(socket, replace_entries)
 }
 
 /// Replaces the table entries of a connection whose pair has begun to carry bytes.
-fn rename(socket: &Arc<Socket>, place: Place) {
+fn replace_entries(socket: &Arc<Socket>, place: Place) {
     let client = Arc::new(RelayClient::carrying(socket.identity(), Some(place)));
     let is_it = |entry: &Entry| matches!(entry, Entry::Socket(it) if Arc::ptr_eq(it, socket));
     for fd in table::within(0, usize::MAX) {

@@ -96,8 +96,8 @@ pub(crate) fn share_all() {
 }
 
 /// Returns true if another process may have the socket, because it existed at a `fork` or was
-/// passed on. A process that has the socket, and does not know of the listeners of the protocols
-/// next to it, would not see their clients.
+/// passed on. Such a process does not know the listeners of the protocols next to the socket, so it
+/// would not receive their clients.
 pub(crate) fn is_shared(fd: c_int) -> bool {
     has(&SHARED, fd)
 }

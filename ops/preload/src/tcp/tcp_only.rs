@@ -5,7 +5,7 @@
 //! | `SO_BINDTODEVICE` | a service of one device would be offered on all, and a connection would use another device |
 //! | `SO_MARK` | routes and filters for the mark would not see the packets of this socket |
 //! | `SO_ZEROCOPY` | the library does not report which buffers are free again |
-//! | `SO_TIMESTAMP` and its kin, `SO_TXTIME` | no packet is stamped or delayed |
+//! | `SO_TIMESTAMP` and its variants, `SO_TXTIME` | no packet is stamped or delayed |
 //! | `SO_ATTACH_FILTER` | no packet passes through the filter |
 //! | `SO_RCVLOWAT` | `poll` of a socket of `AF_UNIX` ignores it |
 //! | `SO_PEEK_OFF` | SDP peeks from the first unread byte only |
@@ -30,7 +30,7 @@ const TCP_AO_ADD_KEY: c_int = 38;
 
 /// Options whose value shows whether they are in force: level, name, the value of an option that is
 /// not in force, and the name for reports.
-const ASKED: [(c_int, c_int, c_int, &str); 13] = [
+const OPTIONS: [(c_int, c_int, c_int, &str); 13] = [
     (SOL_SOCKET, libc::SO_ZEROCOPY, 0, "SO_ZEROCOPY"),
     (SOL_SOCKET, libc::SO_TIMESTAMP, 0, "SO_TIMESTAMP"),
     (SOL_SOCKET, libc::SO_TIMESTAMPNS, 0, "SO_TIMESTAMPNS"),
@@ -56,25 +56,25 @@ const SO_TIMESTAMP_NEW: c_int = 63;
 const SO_TIMESTAMPNS_NEW: c_int = 64;
 const SO_TIMESTAMPING_NEW: c_int = 65;
 
-/// True once this program has set an option of `ASKED` on a socket.
-static ASKS: AtomicBool = AtomicBool::new(false);
+/// True once this program has set an option of `OPTIONS` on a socket.
+static HAS_SET_OPTION: AtomicBool = AtomicBool::new(false);
 
 /// True once this program has attached a filter to a socket, which no option reports.
-static FILTERS: AtomicBool = AtomicBool::new(false);
+static HAS_ATTACHED_FILTER: AtomicBool = AtomicBool::new(false);
 
 /// True once this program has set a key on a socket.
-static SIGNS: AtomicBool = AtomicBool::new(false);
+static HAS_SET_KEY: AtomicBool = AtomicBool::new(false);
 
 /// Records that the program has set an option on a kernel socket.
-pub(crate) fn is_set(level: c_int, name: c_int) {
+pub(crate) fn on_option_set(level: c_int, name: c_int) {
     if level == IPPROTO_TCP && matches!(name, TCP_MD5SIG | TCP_MD5SIG_EXT | TCP_AO_ADD_KEY) {
-        SIGNS.store(true, Ordering::Relaxed);
+        HAS_SET_KEY.store(true, Ordering::Relaxed);
     }
-    if ASKED.iter().any(|one| (one.0, one.1) == (level, name)) {
-        ASKS.store(true, Ordering::Relaxed);
+    if OPTIONS.iter().any(|one| (one.0, one.1) == (level, name)) {
+        HAS_SET_OPTION.store(true, Ordering::Relaxed);
     }
     if level == SOL_SOCKET && matches!(name, libc::SO_ATTACH_FILTER | libc::SO_ATTACH_BPF) {
-        FILTERS.store(true, Ordering::Relaxed);
+        HAS_ATTACHED_FILTER.store(true, Ordering::Relaxed);
     }
 }
 
@@ -82,12 +82,12 @@ pub(crate) fn is_set(level: c_int, name: c_int) {
 pub(crate) fn option_of(socket: BorrowedFd<'_>) -> Option<&'static str> {
     // The kernel does not report which sockets have keys. A program that uses keys communicates
     // with routers, so all its sockets stay on TCP.
-    if SIGNS.load(Ordering::Relaxed) {
+    if HAS_SET_KEY.load(Ordering::Relaxed) {
         return Some("TCP_MD5SIG");
     }
     // A name of 15 bytes and its terminator; without a device the length is zero.
     let mut device = [0_u8; 16];
-    if let Some(name) = asked_of(socket) {
+    if let Some(name) = option_in_force(socket) {
         return Some(name);
     }
     if get(socket, SOL_SOCKET, SO_BINDTODEVICE, &mut device).is_some_and(|len| len > 0) {
@@ -101,18 +101,18 @@ pub(crate) fn option_of(socket: BorrowedFd<'_>) -> Option<&'static str> {
 
 /// Returns an option that keeps the socket on TCP, among those that this program has set on some
 /// socket.
-fn asked_of(socket: BorrowedFd<'_>) -> Option<&'static str> {
-    if FILTERS.load(Ordering::Relaxed) {
+fn option_in_force(socket: BorrowedFd<'_>) -> Option<&'static str> {
+    if HAS_ATTACHED_FILTER.load(Ordering::Relaxed) {
         return Some("SO_ATTACH_FILTER");
     }
-    if !ASKS.load(Ordering::Relaxed) {
+    if !HAS_SET_OPTION.load(Ordering::Relaxed) {
         return None;
     }
     let is_in_force = |&&(level, name, none, _): &&(c_int, c_int, c_int, &str)| {
         let mut value = [0; size_of::<c_int>()];
         get(socket, level, name, &mut value).is_some() && c_int::from_ne_bytes(value) != none
     };
-    ASKED.iter().find(is_in_force).map(|found| found.3)
+    OPTIONS.iter().find(is_in_force).map(|found| found.3)
 }
 
 /// Reads an option and returns its length.
