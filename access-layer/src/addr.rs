@@ -38,7 +38,7 @@ pub(crate) struct SharedAddress([AtomicU64; WORDS]);
 
 impl SharedAddress {
     /// Creates the value without an address: family `AF_INET`, port and address 0. Consumers print
-    /// it without a check.
+    /// the address without a check.
     pub(crate) fn new() -> Self {
         Self(encode(NO_ADDRESS).map(AtomicU64::new))
     }

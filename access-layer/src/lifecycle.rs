@@ -63,7 +63,7 @@ impl<R: Rnic> Ia<R> {
         };
         let evd_handle = evd.as_ref().map(|evd| evd.handle());
         if let Some(evd) = evd {
-            ia.set_async_evd(evd.handle(), evd.use_it()?);
+            ia.set_async_evd(evd.handle(), evd.add_user()?);
         }
         Ok((reservation.publish(ia), evd_handle))
     }

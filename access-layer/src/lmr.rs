@@ -109,7 +109,7 @@ impl<R: Rnic> Lmr<R> {
         }
         let addr = spec.resolve(ia)?;
         let request = request_of(&spec, addr, ia.attr().mr_len_max)?;
-        let pz_use = pz.use_it()?;
+        let pz_use = pz.add_user()?;
         let reservation = ia.reserve()?;
         let mr = ia.rnic().register_mr(pz.rnic_pd(), &request)?;
         let lmr = Arc::new(Self {
@@ -151,7 +151,7 @@ impl<R: Rnic> Lmr<R> {
     }
 
     /// Marks the region as used by a window that will be bound to it.
-    pub(crate) fn use_it(&self) -> DatResult<User> {
+    pub(crate) fn add_user(&self) -> DatResult<User> {
         self.windows
             .take()
             .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_LMR))

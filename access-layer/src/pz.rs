@@ -53,7 +53,7 @@ impl<R: Rnic> Pz<R> {
     }
 
     /// Adds a use, which prevents the zone from being freed.
-    pub fn use_it(&self) -> DatResult<User> {
+    pub fn add_user(&self) -> DatResult<User> {
         self.users
             .take()
             .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_PZ))

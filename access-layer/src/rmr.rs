@@ -80,7 +80,7 @@ impl<R: Rnic> Rmr<R> {
         if ia.attr().mw_max == 0 {
             return Err(DatError::not_supported());
         }
-        let pz_use = pz.use_it()?;
+        let pz_use = pz.add_user()?;
         let reservation = ia.reserve()?;
         let rmr = Arc::new(Self {
             mw: ia.rnic().create_mw(pz.rnic_pd())?,
@@ -170,7 +170,7 @@ impl<R: Rnic> Rmr<R> {
         if lmr.pz() != self.pz.handle() {
             return Err(DatError::invalid_arg(4));
         }
-        lmr.use_it().map(Some)
+        lmr.add_user().map(Some)
     }
 
     /// Implements `dat_rmr_query`.

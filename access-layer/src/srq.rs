@@ -60,7 +60,7 @@ impl<R: Rnic> Srq<R> {
         if !Arc::ptr_eq(pz.ia(), ia) {
             return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_PZ));
         }
-        let pz_use = pz.use_it()?;
+        let pz_use = pz.add_user()?;
         let reservation = ia.reserve()?;
         let token = SrqToken(reservation.handle().as_token());
         let srq = Arc::new(Self {
@@ -107,7 +107,7 @@ impl<R: Rnic> Srq<R> {
     }
 
     /// Adds a use, which prevents the queue from being freed while an EP takes receives from it.
-    pub fn use_it(&self) -> DatResult<User> {
+    pub fn add_user(&self) -> DatResult<User> {
         self.check_operational()?;
         self.users
             .take()

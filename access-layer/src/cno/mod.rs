@@ -106,7 +106,7 @@ impl<R: Rnic> Cno<R> {
     }
 
     /// Prevents the CNO from being freed until the result is dropped.
-    pub(crate) fn use_it(&self) -> DatResult<User> {
+    pub(crate) fn add_user(&self) -> DatResult<User> {
         self.users
             .take()
             .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_CNO))

@@ -67,7 +67,7 @@ impl<R: Rnic> Held<Evd<R>> {
             return Err(DatError::invalid_handle(subtype));
         }
         let user = evd
-            .use_it()
+            .add_user()
             .map_err(|_| DatError::invalid_handle(subtype))?;
         Ok(Self {
             object: evd,
@@ -157,7 +157,7 @@ fn hold_pz<R: Rnic>(ia: &Arc<Ia<R>>, pz: Arc<Pz<R>>) -> DatResult<Held<Pz<R>>> {
     if !Arc::ptr_eq(pz.ia(), ia) {
         return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_PZ));
     }
-    let user = pz.use_it()?;
+    let user = pz.add_user()?;
     Ok(Held {
         object: pz,
         _user: user,
@@ -168,7 +168,7 @@ fn hold_srq<R: Rnic>(ia: &Arc<Ia<R>>, srq: Arc<Srq<R>>) -> DatResult<Held<Srq<R>
     if !Arc::ptr_eq(srq.ia(), ia) {
         return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_SRQ));
     }
-    let user = srq.use_it()?;
+    let user = srq.add_user()?;
     Ok(Held {
         object: srq,
         _user: user,

@@ -241,7 +241,7 @@ impl<R: Rnic> Evd<R> {
     }
 
     /// Prevents the EVD from being freed until the result is dropped.
-    pub fn use_it(&self) -> DatResult<User> {
+    pub fn add_user(&self) -> DatResult<User> {
         self.users
             .take()
             .ok_or(DatError::invalid_handle(DAT_NO_SUBTYPE))
@@ -410,7 +410,7 @@ impl<R: Rnic> Evd<R> {
             Some(cno) if !Arc::ptr_eq(cno.ia(), this.ia()) => {
                 return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_CNO));
             }
-            Some(cno) => Some((cno.to_arc(), cno.use_it()?)),
+            Some(cno) => Some((cno.to_arc(), cno.add_user()?)),
             None => None,
         };
         if let Some((cno, _)) = &new {

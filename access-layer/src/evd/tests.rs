@@ -413,7 +413,7 @@ fn a_resized_evd_has_room_for_16_as_a_new_one_has() {
 fn an_evd_in_use_is_not_freed_and_a_freed_one_is_unknown() {
     let dat = Dat::open();
     let evd = dat.evd(DAT_EVD_CR_FLAG);
-    let user = dat.pin::<Evd<FakeRnic>>(evd).use_it().unwrap();
+    let user = dat.pin::<Evd<FakeRnic>>(evd).add_user().unwrap();
     assert_eq!(call!(dat, evd_free, evd), 0x8007_004A);
     drop(user);
     assert_eq!(call!(dat, evd_free, evd), SUCCESS);

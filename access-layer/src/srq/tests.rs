@@ -137,7 +137,7 @@ fn a_queue_in_use_is_not_freed_and_keeps_its_zone() {
     let dat = Dat::open_with("srq=4");
     let pz = dat.pz();
     let (_, srq) = create(&dat, pz, GOOD);
-    let user = dat.pin::<Srq<FakeRnic>>(srq).use_it().unwrap();
+    let user = dat.pin::<Srq<FakeRnic>>(srq).add_user().unwrap();
     assert_eq!(call!(dat, srq_free, srq), 0x8007_0057);
     drop(user);
     assert_eq!(call!(dat, pz_free, pz), 0x8007_0053);
@@ -211,7 +211,7 @@ fn a_failed_queue_is_reported_once_and_refuses_work() {
     assert_eq!(call!(dat, srq_post_recv, srq, 1, iov, cookie), 0x8007_0056);
     assert_eq!(call!(dat, srq_resize, srq, 9), 0x8007_0056);
     assert_eq!(call!(dat, srq_set_lw, srq, 1), 0x8007_0056);
-    let user = dat.pin::<Srq<FakeRnic>>(srq).use_it();
+    let user = dat.pin::<Srq<FakeRnic>>(srq).add_user();
     assert_eq!(
         user.unwrap_err().code().0,
         0x8007_0056,
