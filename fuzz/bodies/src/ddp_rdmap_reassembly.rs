@@ -1,14 +1,15 @@
 //! Two connections and a wire that loses, repeats, reorders and damages FPDUs on their way from the
 //! initiator to the responder.
 //!
-//! Input: one byte of flags (two bits for the start-up's Read, one for each end that offers longer
-//! FPDUs, one for the offer of carrier messages), the MULPDU of the initiator and of the responder,
-//! the receives of the responder, the work of both sides (each with its count first), then the
-//! faults: the FPDU's number, the fault, and three bytes with its position and bits.
+//! Input: one byte of flags (two bits for the kind of the start-up's RTR message, one for each end
+//! that offers longer FPDUs, one for the offer of carrier messages), the MULPDU of the initiator
+//! and of the responder, the receives of the responder, the work of both sides (each with its count
+//! first), then the faults: the FPDU's number, the fault, and three bytes with its position and
+//! bits.
 //!
-//! TCP does none of this below a valid CRC except damage, so the faults that MPA, DDP and RDMAP can
-//! detect are limited: a Write that is lost looks like no Write at all, and a Write that is
-//! received twice looks like one Write. The following must hold. Messages that have numbers are
+//! TCP itself never loses, repeats or reorders FPDUs, so MPA, DDP and RDMAP need not detect all of
+//! these faults. A Write that is lost looks like no Write at all, and a Write that is received
+//! twice looks like one Write. The following must hold. Messages that have numbers are
 //! received exactly as they were sent, in order, from the first one without a gap, until a fault is
 //! reported. Bytes in registered memory are either the old ones or the ones that were sent there.
 //! The CRC detects all damage.
@@ -36,7 +37,7 @@ const SOURCE: u32 = 0x200;
 const COUNTER: u32 = 0x300;
 /// Bytes of a slot, the longest message.
 const SLOT: usize = 512;
-/// The number of slots of a side.
+/// The largest number of operations of a side.
 const WORK_MAX: usize = 8;
 /// The offset of the slots for reads, after the slots that the peer writes to.
 const SINK_BASE: u64 = (WORK_MAX * SLOT) as u64;

@@ -13,11 +13,11 @@
 //! Input: a sequence of calls, each one byte for the number of the call and then its arguments.
 //!
 //! [`run`] executes many inputs a second: the whole stack is in this program, and its behaviour
-//! follows from the input. There bit 7 of a call's byte delays the events of the call until after
-//! the next call. [`run_staged`] runs the same programs over real sockets. The environment variable
-//! `DAT_LIBRARY` names its registry library, and `DAT_OVERRIDE` its registry file; `cargo xtask
-//! fuzz` and the replay test set both to the staged files. Without the variables, `run_staged`
-//! makes no call, and reports once that it was not run.
+//! follows from the input. With [`run`], bit 7 of a call's byte delays the events of the call until
+//! after the next call. [`run_staged`] runs the same programs over real sockets. The environment
+//! variable `DAT_LIBRARY` names its registry library, and `DAT_OVERRIDE` its registry file; `cargo
+//! xtask fuzz` and the replay test set both to the staged files. Without the variables,
+//! `run_staged` makes no call, and reports once that it was not run.
 
 pub mod calls;
 mod extensions;
@@ -178,10 +178,10 @@ pub(crate) fn seeds() -> Vec<Seed> {
     ];
     let socket: &[u8] = &[20, 0, 0, 1, 0, 4, 0, 21, 0, 1, 3, 4];
     let both = [connections, connections].concat();
-    let meet = [objects, listen, connect, &requests, accept, &both].concat();
+    let connected = [objects, listen, connect, &requests, accept, &both].concat();
     let sent = [receive, send, &transfers, &transfers].concat();
     let moved = [write, &transfers, read, &transfers].concat();
-    let whole = [&meet[..], &sent, &moved, disconnect, &both, free_all].concat();
+    let whole = [&connected[..], &sent, &moved, disconnect, &both, free_all].concat();
     let rows = [
         ("nothing", vec![0x60]),
         ("objects", [objects, free_all].concat()),
@@ -191,8 +191,8 @@ pub(crate) fn seeds() -> Vec<Seed> {
             "refused",
             [objects, connect, &connections, connect].concat(),
         ),
-        ("meet", meet.clone()),
-        ("data", [&meet[..], &sent, &moved].concat()),
+        ("connected", connected.clone()),
+        ("data", [&connected[..], &sent, &moved].concat()),
         ("whole", whole),
         (
             "socket",
@@ -200,7 +200,7 @@ pub(crate) fn seeds() -> Vec<Seed> {
         ),
         (
             "unread",
-            [&meet[..], receive, receive, send, send, write, read].concat(),
+            [&connected[..], receive, receive, send, send, write, read].concat(),
         ),
     ];
     rows.map(|(name, bytes)| seed("c_calls", name, bytes))

@@ -33,8 +33,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// The session of this process; `None` without a library to test, which is counted and printed
-    /// once.
+    /// The session of this process; `None` without a library to test. The first such call prints
+    /// the reason, and each is counted.
     pub fn get() -> Option<&'static Self> {
         static SESSION: OnceLock<Option<Session>> = OnceLock::new();
         let session = SESSION.get_or_init(Self::open).as_ref();

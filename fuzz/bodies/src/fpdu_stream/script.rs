@@ -1,8 +1,11 @@
 //! A peer that follows the protocol and violates it where the input says so.
 //!
-//! Each step is one byte: the kind of segment (low four bits), whether it is the last segment (bit
-//! 4), whether one field is wrong (bit 5: the next byte says which bit of the segment to flip),
-//! whether the CRC is wrong (bit 6) and whether the segment is cut short (bit 7).
+//! Each step begins with one byte: the kind of segment (low four bits), whether the segment is the
+//! last one of its message (bit 4), whether one bit of the segment is flipped (bit 5), whether the
+//! CRC is wrong (bit 6), and whether the segment is cut short (bit 7). The input of the segment
+//! follows. Then two bytes select the bit to flip, and one number is the length after the cut.
+//!
+//! A step of kind 15 has no segment: a length and bytes follow, which are sent without a frame.
 
 use std::collections::VecDeque;
 
@@ -21,7 +24,7 @@ use crate::{input::Input, model::engine::frame};
 
 use super::{BASE, FOREIGN, OPEN, READ_ONLY, REGION_LEN, STREAM_MAX, Setup, TOP, WRITE_ONLY};
 
-/// The numbers that a legal peer would use next.
+/// The numbers that a peer uses next if it follows the protocol.
 #[derive(Debug)]
 pub(super) struct Script {
     send_msn: Msn,
