@@ -1,5 +1,5 @@
 """A listener at the unspecified IPv6 address. With IPV6_V6ONLY it serves IPv6 only, and another listener
-may serve IPv4 at the port. Otherwise it serves offloaded and plain peers of both families at once."""
+may serve IPv4 at the port. Otherwise one listener serves offloaded and plain peers of both families."""
 
 import os
 import socket
@@ -33,7 +33,7 @@ def listen(family, port, only=False):
 
 
 def served(listener, hosts):
-    """Serves all peers at once. Each has its own family, and is offloaded if it runs the library."""
+    """Serves peers of all hosts, with and without the library. Only those with it are offloaded."""
     port = listener.getsockname()[1]
     peers = {
         f"{host} {kind}": dial(host, port, f"{host} {kind}", environment)
@@ -48,10 +48,10 @@ def served(listener, hosts):
         assert address[0] == (host if ":" in host else mapped), (address, name)
         assert sock.getpeername()[:2] == address[:2] and sock.family == listener.family
         assert is_offloaded(sock) == (kind == "offloaded"), name
-        sock.sendall(b"heard")
+        sock.sendall(b"served")
         sock.close()
     for name, peer in peers.items():
-        assert peer.communicate()[0] == "heard\n", name
+        assert peer.communicate()[0] == "served\n", name
 
 
 both = listen(socket.AF_INET6, 0)
@@ -62,11 +62,11 @@ only6 = listen(socket.AF_INET6, 0, only=True)
 port = only6.getsockname()[1]
 served(only6, ["::1"])
 for environment in (PLAIN, os.environ):
-    assert dial("127.0.0.1", port, "nobody", environment).wait() != 0
+    assert dial("127.0.0.1", port, "a client", environment).wait() != 0
 only4 = listen(socket.AF_INET, port)
 served(only4, ["127.0.0.1"])
 served(only6, ["::1"])
 only6.close()
 for environment in (PLAIN, os.environ):
-    assert dial("::1", port, "nobody", environment).wait() != 0
+    assert dial("::1", port, "a client", environment).wait() != 0
 served(only4, ["127.0.0.1"])

@@ -23,7 +23,7 @@ for name, environment in (("plain", plain), ("offloaded", dict(os.environ))):
     assert address[0] == "127.0.0.1"
     said = peer.recv(20).decode()
     assert said == name, said
-    peer.sendall(b"heard")
-    assert child.stdout.read() == b"heard\n"
+    peer.sendall(b"served")
+    assert child.stdout.read() == b"served\n"
     assert child.wait() == 0
     peer.close()

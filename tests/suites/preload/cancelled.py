@@ -22,16 +22,16 @@ def connected(host):
 
 def in_thread(work):
     """Starts a thread. Returns its thread id and its pthread_t."""
-    told = threading.Event()
+    is_ready = threading.Event()
     known = []
 
     def run():
         known.extend((_thread.get_native_id(), ctypes.c_ulong(_thread.get_ident())))
-        told.set()
+        is_ready.set()
         work()
 
     _thread.start_new_thread(run, ())
-    told.wait()
+    is_ready.wait()
     return known
 
 
@@ -100,10 +100,10 @@ for host in ("127.0.0.1", "127.0.0.2"):
     still_there(b, a)
 
     # Another thread in such a call continues, and waits for all of its bytes.
-    told = []
+    received = []
 
     def wait_for_all():
-        told.append(b.recv(8, socket.MSG_WAITALL))
+        received.append(b.recv(8, socket.MSG_WAITALL))
 
     waiting = threading.Thread(target=wait_for_all)
     waiting.start()
@@ -113,7 +113,7 @@ for host in ("127.0.0.1", "127.0.0.2"):
     cancelled_asleep(lambda: C.recv(second[1].fileno(), BUFFER, 10, 0))
     a.sendall(b"more")
     waiting.join()
-    assert told == [b"fourmore"], told
+    assert received == [b"fourmore"], received
 
     # A writing thread ends, too, even if some of its bytes were sent.
     def write():

@@ -34,7 +34,7 @@ if echo == 0:
                         os._exit(0)
 
 
-def dial():
+def connect():
     conn = socket.create_connection(listener.getsockname())
     conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return conn
@@ -56,8 +56,8 @@ def by_select(conn):
     yield from iter(lambda: bool(select.select([conn], [], [], DEADLINE)[0]), None)
 
 
-def by_looking(conn):
-    """A polling loop that never sleeps, after waits that did."""
+def by_busy_polling(conn):
+    """A loop that polls without sleeping."""
     poller = select.poll()
     poller.register(conn, select.POLLIN)
     while True:
@@ -66,46 +66,46 @@ def by_looking(conn):
         yield True
 
 
-def talk(conn, waits, rounds=ROUNDS):
+def ping_pong(conn, waits, rounds=ROUNDS):
     for number in range(rounds):
         word = b"%d" % number
         conn.sendall(word)
-        heard = b""
-        while len(heard) < len(word):
+        received = b""
+        while len(received) < len(word):
             assert next(waits), f"round {number}"
-            heard += conn.recv(len(word))
-        assert heard == word
+            received += conn.recv(len(word))
+        assert received == word
 
 
-first, second = dial(), dial()
-for way in (by_epoll, by_poll, by_select, by_looking, by_epoll):
-    talk(first, way(first))
-    talk(second, way(second), 10)
+first, second = connect(), connect()
+for way in (by_epoll, by_poll, by_select, by_busy_polling, by_epoll):
+    ping_pong(first, way(first))
+    ping_pong(second, way(second), 10)
 
 # Bytes that are received while no thread waits can be read later, by any call.
-talk(first, by_epoll(first))
+ping_pong(first, by_epoll(first))
 second.sendall(b"later")
 assert second.recv(5, socket.MSG_WAITALL) == b"later"
 
 # Another thread's call is served although this thread no longer waits.
-heard = []
-reader = threading.Thread(target=lambda: heard.append(second.recv(7, socket.MSG_WAITALL)))
-talk(first, by_epoll(first))
+received = []
+reader = threading.Thread(target=lambda: received.append(second.recv(7, socket.MSG_WAITALL)))
+ping_pong(first, by_epoll(first))
 reader.start()
 second.sendall(b"threads")
 reader.join(DEADLINE)
-assert heard == [b"threads"], heard
+assert received == [b"threads"], received
 
 # Two threads wait at the same time, for different connections.
 threads = [
-    threading.Thread(target=lambda c=c, w=w: (talk(c, w(c), 500), heard.append(w)))
+    threading.Thread(target=lambda c=c, w=w: (ping_pong(c, w(c), 500), received.append(w)))
     for c, w in ((first, by_epoll), (second, by_poll))
 ]
 for thread in threads:
     thread.start()
 for thread in threads:
     thread.join(DEADLINE)
-assert len(heard) == 3, heard
+assert len(received) == 3, received
 
 # A signal ends a wait that follows other waits, as it ends the first wait.
 handled = []
@@ -114,40 +114,40 @@ signal.signal(signal.SIGALRM, lambda *_: handled.append(1))
 with select.epoll() as epoll:
     epoll.register(first, select.EPOLLIN)
     for number in range(10):
-        talk(first, by_epoll(first), 50)
-        ringing = while_asleep(lambda: signal.pthread_kill(main, signal.SIGALRM))
+        ping_pong(first, by_epoll(first), 50)
+        signalling = while_asleep(lambda: signal.pthread_kill(main, signal.SIGALRM))
         ended = libc.epoll_wait(epoll.fileno(), EVENTS, 1, DEADLINE * 1000)
         assert (ended, ctypes.get_errno()) == (-1, errno.EINTR), number
-        ringing.join()
+        signalling.join()
     assert len(handled) == 10, handled
 
     # A blocked signal is neither lost nor delivered before the wait that unblocks it.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
-    talk(first, by_epoll(first))
+    ping_pong(first, by_epoll(first))
     os.kill(os.getpid(), signal.SIGALRM)
-    talk(first, by_epoll(first), 50)
-    assert len(handled) == 10, "it is blocked"
+    ping_pong(first, by_epoll(first), 50)
+    assert len(handled) == 10, "the blocked signal was delivered"
     nothing = ctypes.create_string_buffer(128)
     ended = libc.epoll_pwait(epoll.fileno(), EVENTS, 1, DEADLINE * 1000, nothing)
     assert (ended, ctypes.get_errno()) == (-1, errno.EINTR)
     assert len(handled) == 11, handled
-    assert signal.SIGALRM in signal.pthread_sigmask(signal.SIG_BLOCK, []), "it is blocked again"
+    assert signal.SIGALRM in signal.pthread_sigmask(signal.SIG_BLOCK, []), "the signal is not blocked again"
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
 
     # A timeout applies to the whole wait.
-    talk(first, by_epoll(first), 50)
+    ping_pong(first, by_epoll(first), 50)
     assert epoll.poll(0.05) == []
 
-# After a fork in between, the child waits for itself, and the parent continues.
-talk(first, by_epoll(first))
+# After a fork, the child waits for connections of its own, and the parent continues.
+ping_pong(first, by_epoll(first))
 child = os.fork()
 if child == 0:
-    third = dial()
-    talk(third, by_epoll(third))
+    third = connect()
+    ping_pong(third, by_epoll(third))
     os._exit(0)
-talk(first, by_epoll(first), 200)
+ping_pong(first, by_epoll(first), 200)
 assert os.waitpid(child, 0)[1] == 0
-talk(first, by_poll(first), 200)
+ping_pong(first, by_poll(first), 200)
 first.close()
 second.close()
 assert os.waitpid(echo, 0)[1] == 0

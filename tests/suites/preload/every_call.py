@@ -71,14 +71,14 @@ class AioCb(ctypes.Structure):
 def call(name, *arguments):
     """The result of a C function, or the name of its error."""
     if BY_NUMBER and name in NUMBERS:
-        name, arguments = "syscall", (NUMBERS[name], *as_the_kernel_has_them(name, arguments))
+        name, arguments = "syscall", (NUMBERS[name], *as_system_call(name, arguments))
     words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
     ctypes.set_errno(0)
     result = getattr(C, name)(*words)
     return result if result >= 0 else errno.errorcode[ctypes.get_errno()]
 
 
-def as_the_kernel_has_them(name, arguments):
+def as_system_call(name, arguments):
     """The arguments of the system call: the C library adds some to its own arguments."""
     if name in ("send", "recv"):
         return *arguments, None, 0 if name == "send" else None
@@ -87,7 +87,7 @@ def as_the_kernel_has_them(name, arguments):
     return *arguments, *(0,) * (6 - len(arguments))
 
 
-def room(size=64, fill=b"\0"):
+def buffer(size=64, fill=b"\0"):
     return ctypes.create_string_buffer(fill * size, size)
 
 
@@ -185,13 +185,13 @@ def sends(name, work):
 def receives(name, work):
     @row(name, hello=True)
     def run(a, b):
-        told = work(a.fileno())
+        result = work(a.fileno())
         a.setblocking(False)
         try:
             rest = a.recv(64)
         except BlockingIOError:
             rest = None
-        return told, rest
+        return result, rest
 
 
 def answers(name, work):
@@ -214,7 +214,7 @@ def file_with(data):
 
 
 def got(function, fd, *arguments, into=None, size=5):
-    into = into or room(size)
+    into = into or buffer(size)
     result = call(function, fd, into, size, *arguments)
     return result, into.raw
 
@@ -230,11 +230,14 @@ sends("write nothing", lambda fd: call("write", fd, five, 0))
 sends("write null", lambda fd: call("write", fd, None, 5))
 sends("send null", lambda fd: call("send", fd, None, 5, 0))
 sends("sendto", lambda fd: call("sendto", fd, five, 5, 0, None, 0))
-sends("sendto somebody", lambda fd: call("sendto", fd, five, 5, 0, text(b"\2\0" + bytes(14)), 16))
+sends(
+    "sendto another address",
+    lambda fd: call("sendto", fd, five, 5, 0, text(b"\2\0" + bytes(14)), 16),
+)
 sends("writev", lambda fd: call("writev", fd, vector(five, text(b"and"), text(b"more")), 3))
 sends("writev nothing", lambda fd: call("writev", fd, vector(five), 0))
 sends("writev too much", lambda fd: call("writev", fd, (IoVec * 1025)(), 1025))
-sends("writev of no bytes", lambda fd: call("writev", fd, vector(room(0)), 1))
+sends("writev of no bytes", lambda fd: call("writev", fd, vector(buffer(0)), 1))
 sends("writev negative", lambda fd: call("writev", fd, vector(five), -1))
 sends("sendmsg", lambda fd: call("sendmsg", fd, ctypes.byref(message(five, five)), 0))
 sends("sendmsg null", lambda fd: call("sendmsg", fd, None, 0))
@@ -252,15 +255,15 @@ def _(a, b):
     return sent, [one.len for one in both], drain(b, 15)
 
 
-@row("sending behind the end")
+@row("sending after the end")
 def _(a, b):
     a.shutdown(socket.SHUT_WR)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     fd = a.fileno()
-    told = [call("write", fd, five, 0), call("write", fd, None, 5), call("send", fd, None, 5, 1)]
-    told += [call("writev", fd, vector(five), 0), call("writev", fd, vector(room(0)), 1)]
-    told += [call("sendmsg", fd, ctypes.byref(message()), 0), call("sendmmsg", fd, None, 0, 0)]
-    return told
+    result = [call("write", fd, five, 0), call("write", fd, None, 5), call("send", fd, None, 5, 1)]
+    result += [call("writev", fd, vector(five), 0), call("writev", fd, vector(buffer(0)), 1)]
+    result += [call("sendmsg", fd, ctypes.byref(message()), 0), call("sendmmsg", fd, None, 0, 0)]
+    return result
 
 
 answers("sendmmsg of none", lambda sock: call("sendmmsg", sock.fileno(), None, 0, 0))
@@ -331,7 +334,7 @@ answers(
 for name in ("read", "__read"):
     receives(name, lambda fd, name=name: got(name, fd))
 receives("read much", lambda fd: got("read", fd, size=64))
-receives("read nothing", lambda fd: got("read", fd, size=0, into=room(5)))
+receives("read nothing", lambda fd: got("read", fd, size=0, into=buffer(5)))
 receives("read null", lambda fd: call("read", fd, None, 5))
 receives("recv null", lambda fd: call("recv", fd, None, 5, 0))
 receives("__read_chk", lambda fd: got("__read_chk", fd, 64))
@@ -341,7 +344,7 @@ for flags in (0, socket.MSG_PEEK, socket.MSG_WAITALL, socket.MSG_TRUNC, socket.M
 for flags in (socket.MSG_TRUNC, socket.MSG_TRUNC | socket.MSG_PEEK, socket.MSG_PEEK):
     receives(f"recv null {flags:#x}", lambda fd, flags=flags: call("recv", fd, None, 5, flags))
 receives("recv out of band, null", lambda fd: call("recv", fd, None, 5, socket.MSG_OOB))
-receives("recv of no bytes", lambda fd: got("recv", fd, 0, size=0, into=room(5)))
+receives("recv of no bytes", lambda fd: got("recv", fd, 0, size=0, into=buffer(5)))
 receives("recv out of band", lambda fd: got("recv", fd, socket.MSG_OOB))
 receives("recv of errors", lambda fd: got("recv", fd, socket.MSG_ERRQUEUE))
 receives("recv of errors, now", lambda fd: got("recv", fd, socket.MSG_ERRQUEUE | 0x40))
@@ -350,19 +353,19 @@ for name, checked in (("recvfrom", ()), ("__recvfrom_chk", (64,))):
 
     @row(f"{name} whom", hello=True)
     def _(a, b, name=name, checked=checked):
-        whom, size = room(16, b"x"), ctypes.c_uint(16)
-        told = got(name, a.fileno(), *checked, 0, whom, ctypes.byref(size))
-        return told, whom.raw, size.value
+        whom, size = buffer(16, b"x"), ctypes.c_uint(16)
+        result = got(name, a.fileno(), *checked, 0, whom, ctypes.byref(size))
+        return result, whom.raw, size.value
 
 
 def received(function, fd, *arguments):
-    parts = room(3), room(4)
-    told = call(function, fd, vector(*parts), 2, *arguments)
-    return told, [part.raw for part in parts]
+    parts = buffer(3), buffer(4)
+    result = call(function, fd, vector(*parts), 2, *arguments)
+    return result, [part.raw for part in parts]
 
 
 receives("readv", lambda fd: received("readv", fd))
-receives("readv nothing", lambda fd: call("readv", fd, vector(room(0)), 1))
+receives("readv nothing", lambda fd: call("readv", fd, vector(buffer(0)), 1))
 for name in ("preadv", "preadv64"):
     receives(name, lambda fd, name=name: received(name, fd, 0))
 for name in ("preadv2", "preadv64v2"):
@@ -374,35 +377,35 @@ for name in ("preadv2", "preadv64v2"):
 for name in ("pread", "pread64"):
     receives(name, lambda fd, name=name: got(name, fd, 0))
 receives("__pread_chk", lambda fd: got("__pread_chk", fd, 0, 64))
-receives("syscall read", lambda fd: call("syscall", SYS["read"], fd, room(), 5))
-receives("syscall readv", lambda fd: call("syscall", SYS["readv"], fd, vector(room(3)), 1))
+receives("syscall read", lambda fd: call("syscall", SYS["read"], fd, buffer(), 5))
+receives("syscall readv", lambda fd: call("syscall", SYS["readv"], fd, vector(buffer(3)), 1))
 receives(
     "syscall recvfrom",
-    lambda fd: call("syscall", SYS["recvfrom"], fd, room(), 5, socket.MSG_PEEK, None, None),
+    lambda fd: call("syscall", SYS["recvfrom"], fd, buffer(), 5, socket.MSG_PEEK, None, None),
 )
 for flags in (0, socket.MSG_PEEK, socket.MSG_TRUNC, MSG_CMSG_CLOEXEC):
 
     @row(f"recvmsg {flags:#x}", hello=True)
     def _(a, b, flags=flags):
-        part, name, control = room(5), room(16, b"x"), room(64, b"x")
+        part, name, control = buffer(5), buffer(16, b"x"), buffer(64, b"x")
         header = message(part, name=name, control=control)
-        told = call("recvmsg", a.fileno(), ctypes.byref(header), flags)
-        return told, part.raw, header.namelen, header.controllen, header.flags, name.raw
+        result = call("recvmsg", a.fileno(), ctypes.byref(header), flags)
+        return result, part.raw, header.namelen, header.controllen, header.flags, name.raw
 
 
 receives("recvmsg null", lambda fd: call("recvmsg", fd, None, 0))
 receives(
     "syscall recvmsg",
-    lambda fd: call("syscall", SYS["recvmsg"], fd, ctypes.byref(message(room(5))), 0),
+    lambda fd: call("syscall", SYS["recvmsg"], fd, ctypes.byref(message(buffer(5))), 0),
 )
 for flags in (MSG_WAITFORONE, socket.MSG_DONTWAIT):
 
     @row(f"recvmmsg {flags:#x}", hello=True)
     def _(a, b, flags=flags):
-        parts = room(5), room(5), room(5), room(5)
+        parts = buffer(5), buffer(5), buffer(5), buffer(5)
         all_of_them = messages(*(message(part) for part in parts))
-        told = call("recvmmsg", a.fileno(), all_of_them, 4, flags, None)
-        return told, [one.len for one in all_of_them], [part.raw for part in parts]
+        result = call("recvmmsg", a.fileno(), all_of_them, 4, flags, None)
+        return result, [one.len for one in all_of_them], [part.raw for part in parts]
 
 
 receives("recvmmsg of none", lambda fd: call("recvmmsg", fd, None, 0, 0, None))
@@ -410,19 +413,19 @@ receives("recvmmsg null", lambda fd: call("recvmmsg", fd, None, 1, 0, None))
 
 
 # Receiving when there are no bytes, and at the end of the stream.
-def in_vain(sock):
+def receive_nothing(sock):
     fd, now = sock.fileno(), socket.MSG_DONTWAIT
     return [
         got("recv", fd, now),
-        got("recv", fd, now, size=0, into=room(5)),
+        got("recv", fd, now, size=0, into=buffer(5)),
         call("recv", fd, None, 5, now),
         call("recv", fd, None, 5, now | socket.MSG_TRUNC),
         call("recv", fd, None, 5, now | socket.MSG_PEEK),
         call("recvmsg", fd, ctypes.byref(message()), now),
-        call("recvmsg", fd, ctypes.byref(message(room(0))), now),
+        call("recvmsg", fd, ctypes.byref(message(buffer(0))), now),
         call("read", fd, None, 0),
-        call("readv", fd, vector(room(0)), 1),
-        call("readv", fd, vector(room(5)), 0),
+        call("readv", fd, vector(buffer(0)), 1),
+        call("readv", fd, vector(buffer(5)), 0),
     ]
 
 
@@ -430,12 +433,12 @@ for limit in ((0, 0), (3, 0), (-1, 0), (0, 1000000000), (0, -1)):
 
     @row(f"recvmmsg within {limit}", hello=True)
     def _(a, b, limit=limit):
-        parts = room(5), room(5), room(5), room(5)
+        parts = buffer(5), buffer(5), buffer(5), buffer(5)
         all_of_them = messages(*(message(part) for part in parts))
         left = (ctypes.c_long * 2)(*limit)
         flags = MSG_WAITFORONE if limit[0] else 0
-        told = call("recvmmsg", a.fileno(), all_of_them, 4, flags, left)
-        return told, [part.raw for part in parts], left[0], left[1] if limit != (3, 0) else 0
+        result = call("recvmmsg", a.fileno(), all_of_them, 4, flags, left)
+        return result, [part.raw for part in parts], left[0], left[1] if limit != (3, 0) else 0
 
 
 @row("recvmmsg of an error")
@@ -447,20 +450,19 @@ def _(a, b):
     poll = select.poll()
     poll.register(a, 0)
     assert poll.poll(DEADLINE * 1000)
-    both = messages(message(room(5)), message(room(64)))
-    told = [call("recvmmsg", a.fileno(), both, 2, socket.MSG_DONTWAIT, None)]
-    return told + [call("recvmmsg", a.fileno(), both, 2, socket.MSG_DONTWAIT, None)]
+    both = messages(message(buffer(5)), message(buffer(64)))
+    result = [call("recvmmsg", a.fileno(), both, 2, socket.MSG_DONTWAIT, None)]
+    return result + [call("recvmmsg", a.fileno(), both, 2, socket.MSG_DONTWAIT, None)]
 
 
-answers("recv of nothing", in_vain)
+answers("recv of nothing", receive_nothing)
 
 
 @row("recv at the end")
 def _(a, b):
     b.close()
     assert a.recv(1) == b""
-    return in_vain(a)
-
+    return receive_nothing(a)
 
 
 # Asynchronously.
@@ -469,7 +471,7 @@ for name, data in (("aio_write", HELLO), ("aio_read", None)):
 
         @row(name + suffix, hello=data is None)
         def _(a, b, name=name + suffix, data=data):
-            part = text(data) if data else room(5)
+            part = text(data) if data else buffer(5)
             block = AioCb(fildes=a.fileno(), nbytes=ctypes.sizeof(part))
             block.buf = ctypes.cast(part, ctypes.c_void_p)
             begun = call(name, ctypes.byref(block))
@@ -481,10 +483,10 @@ for name, data in (("aio_write", HELLO), ("aio_read", None)):
 
 # Names, options, requests.
 def named(function, sock, size):
-    name, len_ = room(32, b"x"), ctypes.c_int(size)
-    told = call(function, sock.fileno(), name, ctypes.byref(len_))
+    name, len_ = buffer(32, b"x"), ctypes.c_int(size)
+    result = call(function, sock.fileno(), name, ctypes.byref(len_))
     # Port and address differ between the connections.
-    return told, len_.value, name.raw[:2], name.raw[max(0, min(size, 8)) :]
+    return result, len_.value, name.raw[:2], name.raw[max(0, min(size, 8)) :]
 
 
 for name in ("getsockname", "getpeername"):
@@ -498,9 +500,9 @@ for name in ("getsockname", "getpeername"):
 
 
 def option(sock, level, name, size):
-    value, len_ = room(16, b"x"), ctypes.c_int(size)
-    told = call("getsockopt", sock.fileno(), level, name, value, ctypes.byref(len_))
-    return told, len_.value, value.raw
+    value, len_ = buffer(16, b"x"), ctypes.c_int(size)
+    result = call("getsockopt", sock.fileno(), level, name, value, ctypes.byref(len_))
+    return result, len_.value, value.raw
 
 
 for name in ("SO_ERROR", "SO_TYPE", "SO_DOMAIN", "SO_PROTOCOL", "SO_ACCEPTCONN", "SO_LINGER"):
@@ -549,10 +551,10 @@ def _(a, b):
     # Bytes after the mark are not counted before the mark.
     let_others_run(10)
     unread = lambda: asked(a, termios.FIONREAD)
-    told = [shown, call("sockatmark", a.fileno()), unread()]
-    told += [a.recv(9), call("sockatmark", a.fileno()), unread()]
-    told += [a.recv(1, socket.MSG_OOB), got("recv", a.fileno(), socket.MSG_OOB), unread()]
-    return told + [a.recv(9), unread()]
+    result = [shown, call("sockatmark", a.fileno()), unread()]
+    result += [a.recv(9), call("sockatmark", a.fileno()), unread()]
+    result += [a.recv(1, socket.MSG_OOB), got("recv", a.fileno(), socket.MSG_OOB), unread()]
+    return result + [a.recv(9), unread()]
 
 
 # Descriptors.
@@ -590,11 +592,11 @@ def twin(make):
         flags = flagged(made)
         a.close()
         sent = call("write", made, five, 5)
-        told = drain(b, 5)
+        result = drain(b, 5)
         b.sendall(HELLO)
-        heard = got("read", made)
+        received_bytes = got("read", made)
         os.close(made)
-        return flags, sent, told, heard
+        return flags, sent, result, received_bytes
 
     return work
 
@@ -623,8 +625,8 @@ def ends(name, close):
     @row(f"ends by {name}")
     def run(a, b):
         fd = a.detach()
-        told = close(fd)
-        return told, b.recv(1), call("write", fd, five, 5)
+        result = close(fd)
+        return result, b.recv(1), call("write", fd, five, 5)
 
 
 def closed_from(fd):
@@ -648,14 +650,14 @@ C.fgets.restype = ctypes.c_void_p
 def _(a, b):
     stream = ctypes.c_void_p(C.fdopen(os.dup(a.fileno()), b"r+"))
     printed = call("fprintf", stream, b"%s %d\n", b"line", 7), call("fflush", stream)
-    told = drain(b, 7)
+    result = drain(b, 7)
     b.sendall(b"one\ntwo\n")
     lines = []
     for _ in range(2):
-        line = room(16)
+        line = buffer(16)
         assert C.fgets(line, 16, stream)
         lines.append(line.value)
-    return printed, told, lines, C.fclose(stream)
+    return printed, result, lines, C.fclose(stream)
 
 
 # Ends.
@@ -663,14 +665,14 @@ for how in (0, 1, 2, 3, -1):
 
     @row(f"shutdown {how}", hello=True)
     def _(a, b, how=how):
-        told = [call("shutdown", a.fileno(), how)]
+        result = [call("shutdown", a.fileno(), how)]
         if how in (1, 2):
-            told.append(b.recv(1))
-        told.append(got("recv", a.fileno(), socket.MSG_DONTWAIT, size=64))
-        told.append(got("recv", a.fileno(), socket.MSG_DONTWAIT))
-        told.append(call("send", a.fileno(), five, 5, socket.MSG_NOSIGNAL))
-        told.append(call("shutdown", a.fileno(), how))
-        return told
+            result.append(b.recv(1))
+        result.append(got("recv", a.fileno(), socket.MSG_DONTWAIT, size=64))
+        result.append(got("recv", a.fileno(), socket.MSG_DONTWAIT))
+        result.append(call("send", a.fileno(), five, 5, socket.MSG_NOSIGNAL))
+        result.append(call("shutdown", a.fileno(), how))
+        return result
 
 
 # Waiting: nothing to read, something to read, the end.
@@ -681,8 +683,8 @@ def by_select(function, sock):
         one[fd // 8] = 1 << fd % 8
     limit = (ctypes.c_long * 2)(0, 0)
     more = (None,) if function == "pselect" else ()
-    told = call(function, fd + 1, *sets, limit, *more)
-    return told, [one.raw[fd // 8] >> fd % 8 & 1 for one in sets]
+    result = call(function, fd + 1, *sets, limit, *more)
+    return result, [one.raw[fd // 8] >> fd % 8 & 1 for one in sets]
 
 
 # The library's descriptor is a Unix socket, which shows POLLWRBAND whenever it shows POLLOUT. TCP
@@ -703,11 +705,11 @@ def by_poll(function, sock):
 def by_epoll(function, sock):
     watching = select.epoll()
     watching.register(sock, ALL_BUT_WRITE_BAND)
-    events = room(12)
+    events = buffer(12)
     zero = (ctypes.c_long * 2)(0, 0)
     more = {"epoll_wait": (0,), "epoll_pwait": (0, None), "epoll_pwait2": (zero, None)}[function]
-    told = call(function, watching.fileno(), events, 1, *more)
-    return told, struct.unpack("=I", events.raw[:4])[0]
+    result = call(function, watching.fileno(), events, 1, *more)
+    return result, struct.unpack("=I", events.raw[:4])[0]
 
 
 WAITS = {name: by_select for name in ("select", "__select", "pselect")}
@@ -717,26 +719,26 @@ for name, way in WAITS.items():
 
     @row(name)
     def _(a, b, name=name, way=way):
-        told = [way(name, a)]
+        result = [way(name, a)]
         b.sendall(HELLO)
         arrived(a, len(HELLO))
-        told.append(way(name, a))
+        result.append(way(name, a))
         b.shutdown(socket.SHUT_WR)
         poll = select.poll()
         poll.register(a, 0x2000)
         assert poll.poll(DEADLINE * 1000)
-        told.append(way(name, a))
-        return told
+        result.append(way(name, a))
+        return result
 
 
 # Calls for unconnected sockets, and calls for files.
-def to_somebody(function, sock):
+def to_other_address(function, sock):
     return call(function, sock.fileno(), text(b"\2\0" + bytes(14)), 16)
 
 
-answers("bind", lambda sock: to_somebody("bind", sock))
-answers("connect", lambda sock: to_somebody("connect", sock))
-answers("__connect", lambda sock: to_somebody("__connect", sock))
+answers("bind", lambda sock: to_other_address("bind", sock))
+answers("connect", lambda sock: to_other_address("connect", sock))
+answers("__connect", lambda sock: to_other_address("__connect", sock))
 answers("listen", lambda sock: call("listen", sock.fileno(), 5))
 answers("accept", lambda sock: call("accept", sock.fileno(), None, None))
 answers("accept4", lambda sock: call("accept4", sock.fileno(), None, None, socket.SOCK_CLOEXEC))
@@ -744,7 +746,7 @@ answers("lseek", lambda sock: call("lseek", sock.fileno(), 0, 0))
 answers("fsync", lambda sock: call("fsync", sock.fileno()))
 answers("ftruncate", lambda sock: call("ftruncate", sock.fileno(), 0))
 answers("fstat", lambda sock: (os.fstat(sock.fileno()).st_mode, os.fstat(sock.fileno()).st_size))
-answers("mmap", lambda sock: call("posix_fadvise", sock.fileno(), 0, 0, 0))
+answers("posix_fadvise", lambda sock: call("posix_fadvise", sock.fileno(), 0, 0, 0))
 answers("isatty", lambda sock: os.isatty(sock.fileno()))
 
 unlike = {}

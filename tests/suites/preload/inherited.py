@@ -45,14 +45,15 @@ def accepted(host):
         return dialled, listener.accept()[0]
 
 
-def told(sock):
+def option_values(sock):
     names = [*BEFORE, *AFTER, *ALONE]
     return {(level, name): sock.getsockopt(level, name, 16) for level, name in names}
 
 
 ours, tcp = accepted("127.0.0.1"), accepted("127.0.0.2")
 assert is_offloaded(ours[1]) and not is_offloaded(tcp[1])
-unlike = {name: (value, told(tcp[1])[name]) for name, value in told(ours[1]).items()}
+of_ours, of_tcp = option_values(ours[1]), option_values(tcp[1])
+unlike = {name: (value, of_tcp[name]) for name, value in of_ours.items()}
 unlike = {name: pair for name, pair in unlike.items() if pair[0] != pair[1]}
 assert not unlike, unlike
 

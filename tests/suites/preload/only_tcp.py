@@ -22,26 +22,26 @@ def ip(arguments, network=None):
 def apart(work):
     """Starts a process with its own network at the other end of a cable. Returns its process id, the
     pipe that starts its work, and the pipe with its output."""
-    tells, told = os.pipe()
+    reader, writer = os.pipe()
     goes, go = os.pipe()
     process = os.fork()
     if process == 0:
         signal.alarm(3 * DEADLINE)
         if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) != 0:
             os._exit(9)
-        os.write(told, b"apart")
+        os.write(writer, b"apart")
         os.read(goes, 1)
         try:
-            work(told)
+            work(writer)
         finally:
             os._exit(0)
-    assert os.read(tells, 5) == b"apart"
+    assert os.read(reader, 5) == b"apart"
     ip(f"link add {NEAR} type veth peer name {FAR} netns {process}")
     for device, address, network in ((NEAR, HERE, None), (FAR, THERE, process)):
         ip(f"address add {address}/24 dev {device}", network)
         ip(f"link set {device} up", network)
     ip("link set lo up", process)
-    return process, go, tells
+    return process, go, reader
 
 
 def signature(to):
@@ -102,15 +102,15 @@ def stays(name, prepare):
     listener.close()
 
 
-def knocks(told):
+def knocks(writer):
     """Reports if the service at the other end accepts a client of this network."""
     with socket.socket() as here:
         here.settimeout(DEADLINE)
         try:
             here.connect((HERE, port))
-            os.write(told, b"in" + (b" offloaded" if is_offloaded(here) else b""))
+            os.write(writer, b"in" + (b" offloaded" if is_offloaded(here) else b""))
         except ConnectionRefusedError:
-            os.write(told, b"refused")
+            os.write(writer, b"refused")
 
 
 # A listener that is bound to one device does not accept clients over another device.
@@ -118,10 +118,10 @@ listener = socket.socket()
 bind_to_device(listener, "lo")
 listener.bind(("0.0.0.0", 0))
 port = listener.getsockname()[1]
-process, go, tells = apart(knocks)
+process, go, reader = apart(knocks)
 listener.listen()
 os.write(go, b"x")
-said = os.read(tells, 99)
+said = os.read(reader, 99)
 assert said == b"refused", said
 os.waitpid(process, 0)
 

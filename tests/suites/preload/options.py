@@ -95,11 +95,11 @@ def answers(host, option):
     """The result of each call for an option."""
     sock, peer = connected(host)
     with sock, peer:
-        told = {f"get {size}": answer(sock.getsockopt, *option, size) for size in (4, 1, 64)}
+        answers = {f"get {size}": answer(sock.getsockopt, *option, size) for size in (4, 1, 64)}
         for value in VALUES:
-            told[f"set {value!r}"] = answer(sock.setsockopt, *option, value)
-            told[f"get after {value!r}"] = answer(sock.getsockopt, *option, 4)
-        return told
+            answers[f"set {value!r}"] = answer(sock.setsockopt, *option, value)
+            answers[f"get after {value!r}"] = answer(sock.getsockopt, *option, 4)
+        return answers
 
 
 assert DIFFERS.keys() <= OPTIONS.keys(), DIFFERS.keys() - OPTIONS.keys()

@@ -45,14 +45,14 @@ def hears(flags, then=None, size=10, timeout=DEADLINE, before=lambda b: b.sendal
         limit(a, socket.SO_RCVTIMEO, timeout)
         room = ctypes.create_string_buffer(size)
         later = while_asleep(lambda: then(b)) if then else None
-        told = [call("recv", a.fileno(), room, size, flags), room.raw]
+        result = [call("recv", a.fileno(), room, size, flags), room.raw]
         if later:
             later.join()
             let_others_run(20)
         for _ in range(3):
             left = ctypes.create_string_buffer(size)
-            told += [call("recv", a.fileno(), left, size, NOW), left.raw]
-        return told
+            result += [call("recv", a.fileno(), left, size, NOW), left.raw]
+        return result
 
     return run
 
@@ -70,13 +70,13 @@ def urgently(flags=0, timeout=DEADLINE, drained=False):
                 left -= len(b.recv(left))
 
         later = while_asleep(drain) if drained else None
-        told = call("send", a.fileno(), BYTE, 1, OUT_OF_BAND | flags)
+        result = call("send", a.fileno(), BYTE, 1, OUT_OF_BAND | flags)
         if not drained:
-            return told
+            return result
         later.join()
         byte = ctypes.create_string_buffer(1)
         until(lambda: call("recv", b.fileno(), byte, 1, OUT_OF_BAND) == 1, "no urgent byte")
-        return told, byte.raw
+        return result, byte.raw
 
     return run
 
@@ -140,10 +140,10 @@ SCENES |= {
 }
 for name, run in SCENES.items():
     print(name, flush=True)
-    told = []
+    result = []
     for host in ("127.0.0.1", "127.0.0.2"):
         a, b = connected(host)
         assert is_offloaded(a) == (host == "127.0.0.1"), host
         with a, b:
-            told.append(run(a, b))
-    assert told[0] == told[1], (name, *told)
+            result.append(run(a, b))
+    assert result[0] == result[1], (name, *result)

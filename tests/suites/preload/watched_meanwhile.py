@@ -13,13 +13,13 @@ ROUNDS = 20
 OUT, HUNG_UP = 4, 0x10
 
 
-def use_when_ready(watching, fd, told):
+def use_when_ready(watching, fd, sent):
     """Writes when the descriptor is ready, by calls of the C library."""
     event = ctypes.create_string_buffer(12)
     while True:
         LIBC.epoll_wait(watching, event, 1, -1)
         if not struct.unpack("=I", event.raw[:4])[0] & HUNG_UP:
-            told.append(LIBC.send(fd, b"hello", ctypes.c_size_t(5), 0))
+            sent.append(LIBC.send(fd, b"hello", ctypes.c_size_t(5), 0))
             return
 
 
@@ -32,15 +32,15 @@ for _ in range(ROUNDS):
         one.register(sock, OUT | select.EPOLLET)
     one = sets[0]
     assert one.poll(0)
-    told = []
-    thread = threading.Thread(target=use_when_ready, args=(one.fileno(), sock.fileno(), told))
+    sent = []
+    thread = threading.Thread(target=use_when_ready, args=(one.fileno(), sock.fileno(), sent))
     thread.start()
     sock.connect(listener.getsockname())
     assert is_offloaded(sock)
     thread.join()
     peer = listener.accept()[0]
     peer.settimeout(DEADLINE)
-    assert told == [5], told
+    assert sent == [5], sent
     assert peer.recv(5, socket.MSG_WAITALL) == b"hello"
     for each in (*sets, sock, peer, listener):
         each.close()

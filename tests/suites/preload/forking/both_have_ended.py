@@ -3,7 +3,6 @@ connection can end when all bytes were read, and its child can still read the re
 
 import ctypes
 import os
-import select
 import socket
 import time
 
@@ -11,84 +10,79 @@ C = ctypes.CDLL(None)
 REST = b"the rest"
 
 
-def leaves_soon(process):
-    """The process ends soon and with success. A wait for the peer would take longer."""
-    handle = os.pidfd_open(process)
-    is_over = select.select([handle], [], [], 25)[0]
-    os.close(handle)
-    assert is_over, "it is still there"
-    ended(process)
+# In the functions below, `start` is the end of a pipe that is readable once the peer has sent, and
+# `result` is the end of a pipe for the bytes that were received, followed by a full stop.
 
 
-def read_all(client, go, tell):
-    os.read(go, 1)
+def read_all(client, start, result):
+    os.read(start, 1)
     got = bytearray()
     while chunk := client.recv(100):
         got += chunk
-    os.write(tell, bytes(got) + b".")
+    os.write(result, bytes(got) + b".")
 
 
-def end(client):
+def end_both_directions(client):
     assert client.recv(1) == b""
     client.shutdown(socket.SHUT_WR)
 
 
-def child_is_gone(client, go, tell):
+def child_exits_first(client, start, result):
     ended(forked(lambda: None))
-    end(client)
-    os.write(tell, b".")
+    end_both_directions(client)
+    os.write(result, b".")
 
 
-def shut_before_the_child(client, go, tell):
+def shut_before_fork(client, start, result):
     client.shutdown(socket.SHUT_WR)
     ended(forked(lambda: None))
     assert client.recv(1) == b""
-    os.write(tell, b".")
+    os.write(result, b".")
 
 
-def child_reads_the_end(client, go, tell):
-    forked(read_all, client, go, tell)
-    end(client)
+def child_reads_the_end(client, start, result):
+    forked(read_all, client, start, result)
+    end_both_directions(client)
     client.close()
 
 
-def child_reads_the_rest(client, go, tell):
+def child_reads_the_rest(client, start, result):
     client.shutdown(socket.SHUT_WR)
-    # The bytes and the end of the stream have been received.
+    # Where the peer sends at once, its bytes and the end of its stream are received meanwhile.
     time.sleep(0.3)
-    forked(read_all, client, go, tell)
+    forked(read_all, client, start, result)
     client.close()
 
 
-def leaves_open(client, go, tell):
+def exit_closes(client, start, result):
     """The exit of the process closes the connection."""
     client.shutdown(socket.SHUT_WR)
-    forked(read_all, client, go, tell)
+    forked(read_all, client, start, result)
 
 
-def play(way, leave, says, awaits_child, pause):
-    told, tell = os.pipe()
-    go, starts = os.pipe()
+def run(behaviour, leave, sent, waits_for_child, pause):
+    results, result = os.pipe()
+    start, started = os.pipe()
 
     def dial(client):
-        os.close(starts)
-        way(client, go, tell)
+        os.close(started)
+        behaviour(client, start, result)
         leave(0)
 
     server, client = connected(dial)
-    os.close(tell)
-    os.close(go)
+    os.close(result)
+    os.close(start)
     time.sleep(pause)
-    server.sendall(says)
+    server.sendall(sent)
     server.shutdown(socket.SHUT_WR)
-    if not awaits_child:
-        leaves_soon(client)
-    os.close(starts)
-    with open(told, "rb") as answer:
-        got = answer.read()
-    assert got == says + b".", (way.__name__, got)
-    if awaits_child:
-        leaves_soon(client)
+    if not waits_for_child:
+        ended_soon(client)
+    os.close(started)
+    with open(results, "rb") as received:
+        got = received.read()
+    assert got == sent + b".", (behaviour.__name__, got)
+    if waits_for_child:
+        ended_soon(client)
     server.close()
 
 
@@ -96,7 +90,7 @@ for leave in (os._exit, C.exit):
     # The peer sends before the fork, or after the close.
     for pause in (0, 0.6):
         # No bytes are left to read, so the process must not wait for a child.
-        for way in (child_is_gone, shut_before_the_child, child_reads_the_end):
-            play(way, leave, b"", False, pause)
-        for way in (child_reads_the_rest, leaves_open):
-            play(way, leave, REST, True, pause)
+        for behaviour in (child_exits_first, shut_before_fork, child_reads_the_end):
+            run(behaviour, leave, b"", False, pause)
+        for behaviour in (child_reads_the_rest, exit_closes):
+            run(behaviour, leave, REST, True, pause)

@@ -1,4 +1,4 @@
-"""Servers that bind, fork and listen afterwards: each process that accepts sees the clients."""
+"""Servers that bind, fork and listen afterwards: each process that accepts serves clients."""
 
 import os
 import select
@@ -26,10 +26,10 @@ def greet(listener, word):
 for has_entries in (False, True):
     # Only the parent listens, and only the child accepts.
     listener = bound()
-    listens, say = os.pipe()
+    listening, ready = os.pipe()
 
     def worker():
-        os.read(listens, 1)
+        os.read(listening, 1)
         watched = select.poll()
         watched.register(listener, select.POLLIN)
         watched.poll()
@@ -37,27 +37,27 @@ for has_entries in (False, True):
 
     child = forked(worker)
     listener.listen()
-    os.write(say, b".")
+    os.write(ready, b".")
     assert greeting(listener.getsockname())[0] == b"child"
     ended(child)
     listener.close()
 
     # Each worker listens. The first one does not accept.
     listener = bound()
-    listens, say = os.pipe()
-    stop, go = os.pipe()
+    listening, ready = os.pipe()
+    stop, stopped = os.pipe()
 
     def idle_worker():
         listener.listen()
-        os.write(say, b".")
+        os.write(ready, b".")
         os.read(stop, 1)
 
     idle = forked(idle_worker)
-    os.read(listens, 1)
+    os.read(listening, 1)
     busy = forked(lambda: (listener.listen(), greet(listener, b"busy")))
     assert greeting(listener.getsockname())[0] == b"busy"
     ended(busy)
-    os.write(go, b".")
+    os.write(stopped, b".")
     ended(idle)
     listener.close()
 

@@ -14,7 +14,7 @@ def work(listener):
             peer.sendall(bytes(reversed(receive(peer, 100))))
 
 
-told, tell = os.pipe()
+reader, writer = os.pipe()
 first = os.fork()
 if first == 0:
     listener = socket.create_server(("127.0.0.1", 0))
@@ -30,11 +30,11 @@ if first == 0:
     for worker in workers:
         # A worker that is in accept also listens for offloaded connections.
         until_asleep(worker)
-    os.write(tell, b"%d %d" % (listener.getsockname()[1], os.getpid()))
+    os.write(writer, b"%d %d" % (listener.getsockname()[1], os.getpid()))
     os.wait()
     os._exit(0)
 ended(first)
-port, master = map(int, os.read(told, 100).split())
+port, master = map(int, os.read(reader, 100).split())
 
 
 def dial():

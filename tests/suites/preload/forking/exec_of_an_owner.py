@@ -36,11 +36,11 @@ except BrokenPipeError:
 os.write(int(sys.argv[1]), b"well")
 """
 plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-WORDS = os.urandom(400000)
+DATA = os.urandom(400000)
 UNREAD = b" than it reads"
 
 
-def become(listener, tell, environment, unread, number):
+def accept_and_exec(listener, result, environment, unread, number):
     peer = listener.accept()[0]
     assert is_offloaded(peer)
     # The first attempts to execute the program fail.
@@ -52,42 +52,42 @@ def become(listener, tell, environment, unread, number):
     poll = select.poll()
     poll.register(peer, select.POLLIN)
     assert poll.poll(DEADLINE * 1000) and receive(peer, 5) == b"hello"
-    peer.sendall(WORDS)
+    peer.sendall(DATA)
     if unread:
         assert receive(peer, 4) == b"more"
         assert poll.poll(DEADLINE * 1000)
     os.dup2(peer.fileno(), number)
     peer.close()
-    os.set_inheritable(tell, True)
-    words = [str(tell), str(number), UNREAD.decode() if unread else ""]
-    os.execve(sys.executable, [sys.executable, "-c", NEW_PROGRAM, *words], environment)
+    os.set_inheritable(result, True)
+    arguments = [str(result), str(number), UNREAD.decode() if unread else ""]
+    os.execve(sys.executable, [sys.executable, "-c", NEW_PROGRAM, *arguments], environment)
 
 
 for unread, number in ((False, 0), (True, 0), (False, 99), (True, 99)):
     for environment in (plain, dict(os.environ)):
-        told, tell = os.pipe()
-        started = os.pipe()
+        results, result = os.pipe()
+        ports, port = os.pipe()
 
         def serve():
             listener = socket.create_server(("127.0.0.1", 0))
-            os.write(started[1], str(listener.getsockname()[1]).encode())
-            become(listener, tell, environment, unread, number)
+            os.write(port, str(listener.getsockname()[1]).encode())
+            accept_and_exec(listener, result, environment, unread, number)
 
         server = forked(serve)
-        service = "127.0.0.1", int(os.read(started[0], 5))
+        service = "127.0.0.1", int(os.read(ports, 5))
         with socket.create_connection(service) as client:
             assert is_offloaded(client)
             client.sendall(b"hello")
-            assert receive(client, len(WORDS)) == WORDS
+            assert receive(client, len(DATA)) == DATA
             if unread:
                 client.sendall(b"more" + UNREAD)
             try:
-                assert not client.recv(1), "bytes of nobody"
+                assert not client.recv(1), "bytes that no process sent"
                 raise AssertionError("no reset")
             except ConnectionResetError:
                 pass
         ended(server)
-        assert os.read(told, 9) == b"well"
+        assert os.read(results, 9) == b"well"
 
 # If exec fails, bytes that are received meanwhile are still reported.
 listener = socket.create_server(("127.0.0.1", 0))
@@ -98,16 +98,16 @@ watching.register(peer, select.EPOLLIN | select.EPOLLET)
 execl = ctypes.CDLL(None).execl
 
 
-def with_words_as_arguments(program, words):
-    assert execl(program.encode(), words[0].encode(), None) == -1
+def execl_from_c(program, arguments):
+    assert execl(program.encode(), arguments[0].encode(), None) == -1
     raise FileNotFoundError
 
 
-for name in (os.execv, os.execvp, with_words_as_arguments):
+for call in (os.execv, os.execvp, execl_from_c):
     try:
-        name("/nowhere/program", ["program"])
+        call("/nowhere/program", ["program"])
     except FileNotFoundError:
         pass
     client.sendall(b"now")
-    assert watching.poll(DEADLINE), name
+    assert watching.poll(DEADLINE), call
     assert receive(peer, 3) == b"now"

@@ -18,11 +18,11 @@ def dial(address):
                 assert receive(client, 4) == b"said"
 
 
-def serve(tell):
+def serve(writer):
     """Serves until `TURNS` turns had an ended connection."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     listener.setblocking(False)
-    os.write(tell, b"%d\n" % listener.getsockname()[1])
+    os.write(writer, b"%d\n" % listener.getsockname()[1])
     waits = select.epoll()
     waits.register(listener, select.EPOLLIN)
     peers = {}
@@ -62,11 +62,11 @@ def dial_until_refused(address):
 
 
 for _ in range(SERVERS):
-    told, tell = os.pipe()
-    server = forked(serve, tell)
-    os.close(tell)
-    port = int(os.read(told, 100))
-    os.close(told)
+    reader, writer = os.pipe()
+    server = forked(serve, writer)
+    os.close(writer)
+    port = int(os.read(reader, 100))
+    os.close(reader)
     clients = [forked(dial_until_refused, ("127.0.0.1", port)) for _ in range(CLIENTS)]
     ended(server)
     ended(*clients)

@@ -34,10 +34,10 @@ def shuts_and_waits(address):
         assert client.recv(1) == b""
 
 
-def says_and_waits(address, tell):
+def says_and_waits(address, writer):
     client = socket.create_connection(address)
     client.sendall(b"said")
-    os.write(tell, b".")
+    os.write(writer, b".")
     signal.pause()
 
 
@@ -61,9 +61,9 @@ for way in (says_and_exits, says_and_closes, shuts_and_waits):
 # Clients that are killed. The kernel sends the bytes of a killed process, but a provider in user space
 # ends with it. So each client has a listener of its own, which shows that the bytes were received.
 listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(CLIENTS)]
-told, tell = os.pipe()
-clients = [forked(says_and_waits, listener.getsockname(), tell) for listener in listeners]
-assert receive_from(told, CLIENTS) == b"." * CLIENTS
+reader, writer = os.pipe()
+clients = [forked(says_and_waits, listener.getsockname(), writer) for listener in listeners]
+assert receive_from(reader, CLIENTS) == b"." * CLIENTS
 for listener in listeners:
     assert select.select([listener], [], [], DEADLINE)[0], "a client that says and waits"
 for client in clients:

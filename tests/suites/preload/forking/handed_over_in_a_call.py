@@ -57,21 +57,21 @@ def number(value):
     return ctypes.c_size_t(value)
 
 
-def in_a_thread(call, *arguments):
+def start_call(call, *arguments):
     """Starts a call in a thread, and waits until the call sleeps."""
-    told, numbers = [], []
+    results, numbers = [], []
 
     def run():
         numbers.append(threading.get_native_id())
         result = getattr(LIBC, call)(*arguments)
-        told.append(result if result >= 0 else os.strerror(ctypes.get_errno()))
+        results.append(result if result >= 0 else os.strerror(ctypes.get_errno()))
 
     thread = threading.Thread(target=run)
     thread.start()
     while not numbers:
         time.sleep(0.001)
     until_asleep(f"{os.getpid()}/task/{numbers[0]}")
-    return thread, told
+    return thread, results
 
 
 def hand_over(sock):
@@ -80,21 +80,21 @@ def hand_over(sock):
     assert LIBC.fdopen(sock.fileno(), b"r+")
 
 
-def in_its_midst(dial, call, *arguments):
+def during_handover(dial, call, *arguments):
     """The result of a call during which the connection is handed over. `dial` waits for that."""
     go = os.pipe()
     server, client = connected(lambda end: dial(end, lambda: os.read(go[0], 1)))
-    thread, told = in_a_thread(call, server.fileno(), *arguments)
+    thread, results = start_call(call, server.fileno(), *arguments)
     hand_over(server)
     os.write(go[1], b"x")
     thread.join()
     # Shown if the script fails.
-    print(call, *told, flush=True)
+    print(call, *results, flush=True)
     server.close()
     ended(client)
     for end in go:
         os.close(end)
-    return told[0]
+    return results[0]
 
 
 def receives(call, *arguments, result=ALL, kept=ALL):
@@ -108,8 +108,8 @@ def receives(call, *arguments, result=ALL, kept=ALL):
 
     room = ctypes.create_string_buffer(ALL)
     made = [one(room) if callable(one) else one for one in arguments]
-    told = in_its_midst(dial, call, *made)
-    assert told == result, (call, told)
+    got = during_handover(dial, call, *made)
+    assert got == result, (call, got)
     assert room.raw == TEXT[:kept] + bytes(ALL - kept), call
 
 
@@ -123,8 +123,8 @@ def sends(call, *arguments, result=HUGE):
 
     room = ctypes.create_string_buffer(TEXT, HUGE)
     made = [one(room) if callable(one) else one for one in arguments]
-    told = in_its_midst(dial, call, *made)
-    assert told == result, (call, told)
+    got = during_handover(dial, call, *made)
+    assert got == result, (call, got)
 
 
 receives("recv", lambda room: room, number(ALL), WAIT_FOR_ALL)

@@ -42,11 +42,11 @@ def serve(listener, count):
         peer.close()
 
 
-def dial(address, told):
+def dial(address, writer):
     clients = [socket.create_connection(address) for _ in range(CLIENTS)]
     for client in clients:
         client.sendall(b"said")
-    os.write(told, b".")
+    os.write(writer, b".")
     for client in clients:
         assert receive(client, 4) == b"dias"
         assert client.recv(1) == b""
@@ -90,11 +90,11 @@ def by_worker():
         listener.close()
 
 
-def wait_for_room(listener, tell, numbers):
+def wait_for_room(listener, writer, numbers):
     for number in numbers:
         os.close(number)
     refused(listener, errno.ENFILE)
-    os.write(tell, b".")
+    os.write(writer, b".")
     while True:
         try:
             serve(listener, 1)

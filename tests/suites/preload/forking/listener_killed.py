@@ -65,20 +65,20 @@ def work(listener, way):
 
 def dial(address):
     """Connects, and is served in any case. Returns true if the connection was offloaded."""
-    told, tell = os.pipe()
+    reader, writer = os.pipe()
     # A new process, because a process remembers for a while that a service was not offered.
-    ended(forked(say, address, tell))
-    os.close(tell)
-    with open(told) as answer:
+    ended(forked(say, address, writer))
+    os.close(writer)
+    with open(reader) as answer:
         return answer.read() == "True"
 
 
-def say(address, tell):
+def say(address, writer):
     with socket.create_connection(address, timeout=DEADLINE) as client:
         data = os.urandom(100)
         client.sendall(data)
         assert receive(client, 100) == bytes(reversed(data))
-        os.write(tell, str(is_offloaded(client)).encode())
+        os.write(writer, str(is_offloaded(client)).encode())
 
 
 def until_offloaded(address, way):
@@ -103,15 +103,15 @@ def is_zombie(process):
 
 
 def play(way):
-    told, tell = os.pipe()
+    reader, writer = os.pipe()
     owner = os.fork()
     if owner == 0:
         listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         workers = [forked(work, listener, way) for _ in range(2)]
-        os.write(tell, repr((listener.getsockname(), workers)).encode())
+        os.write(writer, repr((listener.getsockname(), workers)).encode())
         listener.close()
         signal.pause()
-    address, workers = eval(os.read(told, 200))
+    address, workers = eval(os.read(reader, 200))
 
     def be_the_peer():
         until_offloaded(address, way)

@@ -16,7 +16,7 @@ else:
 # No family is given: Python asks the socket.
 peer = socket.socket(fileno=number)
 peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-told = {
+names = {
     "family": peer.family,
     "protocol": peer.proto,
     "local": peer.getsockname(),
@@ -25,11 +25,11 @@ told = {
 }
 here, there = socket.socketpair()
 assert here.family == socket.AF_UNIX and here.getpeername() == "", here
-peer.sendall(json.dumps(told).encode())
+peer.sendall(json.dumps(names).encode())
 """
 
 
-def told(client):
+def receive_names(client):
     got = b""
     while chunk := client.recv(1000):
         got += chunk
@@ -73,7 +73,7 @@ for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         }
         way(server)
         server.close()
-        answer = told(client)
+        answer = receive_names(client)
         assert answer == expected, (way, answer, expected)
         client.close()
         listener.close()

@@ -25,23 +25,23 @@ def speak(peer):
 
 for leave in (os._exit, sys.exit):
     # The client is the daemon's child, so its status is sent through a pipe.
-    told, tell = os.pipe()
+    reader, writer = os.pipe()
     middle = os.fork()
     if middle == 0:
-        os.close(told)
+        os.close(reader)
         listener = socket.create_server(("127.0.0.1", 0))
         if os.fork() == 0:
             address = listener.getsockname()
             listener.close()
             dial(socket.create_connection(address))
-            os.write(tell, b"well")
+            os.write(writer, b"well")
             os._exit(0)
         peer, _ = listener.accept()
         if os.fork() == 0:
             speak(peer)
             os._exit(0)
         leave(0)
-    os.close(tell)
+    os.close(writer)
     ended(middle)
-    assert os.read(told, 4) == b"well"
-    os.close(told)
+    assert os.read(reader, 4) == b"well"
+    os.close(reader)

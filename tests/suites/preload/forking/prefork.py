@@ -1,4 +1,4 @@
-"""Workers accept from a listener that the parent made: Apache, nginx."""
+"""Workers accept from a listener that the parent made, as those of Apache and nginx do."""
 
 import os
 import select
@@ -76,4 +76,4 @@ for way in (by_accept, by_epoll):
         os.kill(worker, 9)
         os.waitpid(worker, 0)
     # No process listens any more, so clients are refused.
-    until(lambda: is_refused(address), "somebody listens")
+    until(lambda: is_refused(address), "a process still listens")

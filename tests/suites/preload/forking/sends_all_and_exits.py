@@ -3,47 +3,40 @@ peer."""
 
 import ctypes
 import os
-import select
 import socket
 import time
 
 C = ctypes.CDLL(None)
 
 
-def leaves_soon(process):
-    """The process ends soon and with success. A wait for the peer would take longer."""
-    handle = os.pidfd_open(process)
-    is_over = select.select([handle], [], [], 25)[0]
-    os.close(handle)
-    assert is_over, "it is still there"
-    ended(process)
-
-
-def say(client):
+def send_all(client):
     client.sendall(b"all")
     client.shutdown(socket.SHUT_WR)
 
 
-def say_and_read_on(client, tell):
-    say(client)
-    os.write(tell, client.recv(100) + client.recv(1) + b".")
+def send_all_and_read(client, result):
+    send_all(client)
+    os.write(result, client.recv(100) + client.recv(1) + b".")
 
 
-def leaves_a_child(client, tell):
-    ended(forked(say, client))
+# In the functions below, `result` is the end of a pipe for the bytes that a child receives.
 
 
-def closes_before_its_child(client, tell):
-    child = forked(lambda: (time.sleep(0.1), say(client)))
+def child_exits_first(client, result):
+    ended(forked(send_all, client))
+
+
+def closes_before_its_child_sends(client, result):
+    child = forked(lambda: (time.sleep(0.1), send_all(client)))
     client.close()
     ended(child)
 
 
-def child_reads_on(client, tell):
-    forked(say_and_read_on, client, tell)
+def child_continues_to_read(client, result):
+    forked(send_all_and_read, client, result)
 
 
-def talk(server):
+def send_until_error(server):
     """Sends to a peer that has ended, until an error is reported."""
     try:
         while True:
@@ -53,36 +46,42 @@ def talk(server):
         pass
 
 
-def play(way, leave, answers, talks=False):
-    told, tell = os.pipe()
-    go, goes = os.pipe()
+def silent(server):
+    pass
+
+
+def answer(server):
+    time.sleep(0.1)
+    server.sendall(b"answer")
+    server.shutdown(socket.SHUT_WR)
+
+
+def run(behaviour, leave, react, wanted):
+    results, result = os.pipe()
+    permission, permit = os.pipe()
 
     def dial(client):
-        os.close(told)
-        way(client, tell)
-        os.read(go, 1)
+        os.close(results)
+        behaviour(client, result)
+        os.read(permission, 1)
         leave(0)
 
     server, client = connected(dial)
-    os.close(tell)
+    os.close(result)
     assert receive(server, 3) == b"all"
     assert server.recv(1) == b""
-    os.write(goes, b".")
-    if answers:
-        time.sleep(0.1)
-        server.sendall(b"answer")
-        server.shutdown(socket.SHUT_WR)
-    if talks:
-        talk(server)
-    leaves_soon(client)
-    with open(told, "rb") as answer:
-        assert answer.read() == (b"answer." if answers else b"")
+    # The process ends after this byte.
+    os.write(permit, b".")
+    react(server)
+    ended_soon(client)
+    with open(results, "rb") as received:
+        assert received.read() == wanted
     server.close()
-    os.close(go)
-    os.close(goes)
+    os.close(permission)
+    os.close(permit)
 
 
-def fill(client, tell, leave):
+def send_too_much(client, result, leave):
     """Sends more bytes than the peer has received when the process ends."""
     client.setblocking(False)
     sent = 0
@@ -90,27 +89,27 @@ def fill(client, tell, leave):
         while True:
             sent += client.send(bytes(65536))
     except BlockingIOError:
-        os.write(tell, b"%d" % sent)
+        os.write(result, b"%d" % sent)
         leave(0)
 
 
-def says_much(leave):
-    told, tell = os.pipe()
-    server, client = connected(lambda sock: fill(sock, tell, leave))
-    sent = int(os.read(told, 20))
+def run_with_unsent_bytes(leave):
+    results, result = os.pipe()
+    server, client = connected(lambda sock: send_too_much(sock, result, leave))
+    sent = int(os.read(results, 20))
     # The client is ending.
     time.sleep(0.1)
     assert receive(server, sent) == bytes(sent)
     assert server.recv(1) == b""
-    leaves_soon(client)
+    ended_soon(client)
 
 
 EXIT_GROUP = 231
-by_number = lambda status: C.syscall(EXIT_GROUP, status)
+exit_by_number = lambda status: C.syscall(EXIT_GROUP, status)
 
-for leave in (os._exit, C.exit, C.quick_exit, by_number):
-    says_much(leave)
-    for way in (leaves_a_child, closes_before_its_child):
-        play(way, leave, False)
-        play(way, leave, False, talks=True)
-    play(child_reads_on, leave, True)
+for leave in (os._exit, C.exit, C.quick_exit, exit_by_number):
+    run_with_unsent_bytes(leave)
+    for behaviour in (child_exits_first, closes_before_its_child_sends):
+        run(behaviour, leave, silent, b"")
+        run(behaviour, leave, send_until_error, b"")
+    run(child_continues_to_read, leave, answer, b"answer.")

@@ -20,8 +20,8 @@ def refused(work):
     raise AssertionError("no error")
 
 
-def wait_in_accept(listener, tell):
-    os.write(tell, b".")
+def wait_in_accept(listener, writer):
+    os.write(writer, b".")
     assert refused(listener.accept) == errno.EINVAL
     assert refused(listener.accept) == errno.EINVAL
 

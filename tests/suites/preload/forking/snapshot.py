@@ -1,4 +1,4 @@
-"""A child that writes a snapshot has inherited connections and does not use them: redis."""
+"""A child has inherited connections and does not use them, as when redis writes a snapshot."""
 
 import os
 import select

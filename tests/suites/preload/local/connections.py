@@ -158,7 +158,7 @@ for address in ("192.0.2.1:4000", "127.0.0.1:xyz"):
 with socket.socket() as later:
     later.bind(("127.0.0.1", 0))
     service = later.getsockname()
-    ready, tell = os.pipe()
+    ready, writer = os.pipe()
     stop, go = os.pipe()
     child = os.fork()
     if child == 0:
@@ -167,7 +167,7 @@ with socket.socket() as later:
         with socket.socket(socket.AF_UNIX) as taken:
             taken.bind(f"\0ops1at4 127.0.0.1:{service[1]}")
             taken.listen()
-            os.write(tell, b".")
+            os.write(writer, b".")
             os.read(stop, 1)
         os._exit(0)
     os.read(ready, 1)

@@ -77,12 +77,12 @@ listener.close()
 # A program without the library accepts TCP connections only, so all clients use TCP from now on.
 listener = socket.create_server(("127.0.0.1", 0))
 plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-ready, tell = os.pipe()
+ready, writer = os.pipe()
 child = os.fork()
 if child == 0:
     os.set_inheritable(listener.fileno(), True)
-    os.set_inheritable(tell, True)
-    text = f"import os; os.write({tell}, b'.')\n" + SERVES
+    os.set_inheritable(writer, True)
+    text = f"import os; os.write({writer}, b'.')\n" + SERVES
     os.execve(sys.executable, [sys.executable, "-c", text, str(listener.fileno()), "1"], plain)
 os.read(ready, 1)
 client, offloaded = dial(listener)

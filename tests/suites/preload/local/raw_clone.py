@@ -20,13 +20,13 @@ with socket.create_connection(service) as client:
     assert is_offloaded(client)
     listener.accept()[0].close()
 
-closed, tell = os.pipe()
+closed, writer = os.pipe()
 stop, go = os.pipe()
 child = clone()
 if child == 0:
     os.close(go)
     os.close(listener.fileno())
-    os.write(tell, b".")
+    os.write(writer, b".")
     os.read(stop, 1)
     os._exit(0)
 assert child > 0 and os.read(closed, 1) == b"."
