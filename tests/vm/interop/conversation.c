@@ -1,4 +1,4 @@
-/* The conversation of interop peers, over either interface. See interop.h. */
+/* The exchanges of interop peers, over either interface. See interop.h. */
 #include "interop.h"
 
 #include <arpa/inet.h>
@@ -181,7 +181,7 @@ static struct message receive_message(void)
 	struct message message;
 
 	if (wait_received() != (long)MESSAGE_LEN)
-		give_up("no message came");
+		give_up("no message was received");
 	memcpy(&message, buffer + INBOX, sizeof(message));
 	message.command = ntohl(message.command);
 	message.size = ntohl(message.size);
@@ -212,25 +212,25 @@ static void exchange_hello(int connects, int acts)
 {
 	struct place mine = my_place();
 	struct message hello = { .command = HELLO, .address = mine.address, .key = mine.key };
-	int speaks = connects == (strcmp(set.first, "connect") == 0);
+	int is_first = connects == (strcmp(set.first, "connect") == 0);
 	struct message theirs;
 
 	if (!my_seed)
 		fill(SOURCE, AREA_LEN, connects ? 1 : 2, 0);
 	my_seed = connects ? 1 : 2;
 	peer_seed = 3 - my_seed;
-	if (speaks)
+	if (is_first)
 		send_message(hello);
 	theirs = receive_and_listen();
 	if (theirs.command != HELLO)
-		give_up("no hello came");
+		give_up("no hello was received");
 	peer = (struct place){ theirs.address, theirs.key };
-	if (!speaks)
+	if (!is_first)
 		send_message(hello);
-	if (speaks && !acts)
+	if (is_first && !acts)
 		send_command(OK, 0);
-	if (!speaks && acts)
-		expect_ok("the peer does not go on");
+	if (!is_first && acts)
+		expect_ok("the peer does not continue");
 }
 
 static struct place of_peer(size_t offset)
@@ -305,7 +305,7 @@ static void lead_write(size_t size)
 {
 	do_write(size);
 	send_command(CHECK, size);
-	expect_ok("what was written is not right");
+	expect_ok("the written data is wrong");
 }
 
 static void lead_send(size_t size)
@@ -313,7 +313,7 @@ static void lead_send(size_t size)
 	send_command(EXPECT, size);
 	expect_ok("the peer is not ready");
 	do_send(size);
-	expect_ok("what was sent is not right");
+	expect_ok("the sent data is wrong");
 }
 
 static void ask_write(size_t size)
@@ -357,7 +357,7 @@ static void follow_send(size_t size)
 	send_command(OK, 0);
 	expect_ok("the leader is not ready");
 	do_send(size);
-	expect_ok("what was sent is not right");
+	expect_ok("the sent data is wrong");
 	send_command(OK, 0);
 }
 
@@ -368,7 +368,7 @@ static int fault_is(const char *name)
 	return strcmp(set.talk, name) == 0;
 }
 
-static void spoil_invalidated(void)
+static void use_invalidated(void)
 {
 	struct message exposed;
 
@@ -389,12 +389,12 @@ static void spoil_invalidated(void)
 	post_write(SOURCE, 100, (struct place){ exposed.address, exposed.key });
 }
 
-static void spoil(void)
+static void cause_fault(void)
 {
 	struct place beyond = of_peer(BUFFER_LEN - 10);
 	struct place unknown = { peer.address, peer.key ^ 0x5a5a00 };
 
-	printf("SPOILS %s\n", set.talk);
+	printf("FAULT %s\n", set.talk);
 	if (fault_is("write-key"))
 		post_write(SOURCE, 100, unknown);
 	else if (fault_is("write-bounds"))
@@ -409,7 +409,7 @@ static void spoil(void)
 	else if (fault_is("too-long"))
 		post_send(SOURCE, MESSAGE_LEN + 1);
 	else if (fault_is("invalidated"))
-		spoil_invalidated();
+		use_invalidated();
 	else
 		give_up("no such fault");
 	printf("POSTED %s\n", wait_posted() ? "and failed" : "and done");
@@ -427,12 +427,12 @@ static void follow_expose(void)
 		give_up("the owner of the window received another message");
 	verify("written to the exposed memory", SINK, 100, peer_seed, 0);
 	send_command(OK, 0);
-	expect_ok("no message that invalidates");
+	expect_ok("no message that invalidates was received");
 	send_command(OK, 0);
 	wait_for_end();
 }
 
-/* ---- the conversation ---- */
+/* ---- the exchanges ---- */
 
 static const size_t all_sizes[] = { 0,	  1,	2,    3,    4,	   5,	  7,	 8,	31,
 				    32,	  33,	1424, 1427, 1428,  1429,  1448,	 1460,	4095,
@@ -453,7 +453,7 @@ static void lead_flood(void)
 {
 	do_flood(FLOOD_LEN);
 	send_command(CHECK, FLOOD_LEN);
-	expect_ok("the flood is not right");
+	expect_ok("the data of the flood is wrong");
 	ask_flood(FLOOD_LEN);
 	printf("TALKED flood\n");
 }
@@ -522,7 +522,7 @@ static void follow(void)
 		if (message.command == EXPOSE)
 			return follow_expose();
 		if (!follow_one(message))
-			give_up("a message that means nothing");
+			give_up("an unknown command");
 	}
 	printf("TALKED\n");
 }
@@ -542,16 +542,16 @@ int closes(int connects)
 	return connects && (talks() || strcmp(set.talk, "none") == 0);
 }
 
-void converse(int connects)
+void run_exchange(int connects)
 {
 	int is_fault = !talks() && strcmp(set.talk, "none") != 0;
-	int spoils = is_fault && connects == (strcmp(set.by, "connect") == 0);
+	int is_cause = is_fault && connects == (strcmp(set.by, "connect") == 0);
 
 	if (strcmp(set.talk, "none") == 0)
 		return;
-	exchange_hello(connects, is_fault ? spoils : connects);
-	if (spoils)
-		return spoil();
+	exchange_hello(connects, is_fault ? is_cause : connects);
+	if (is_cause)
+		return cause_fault();
 	if (is_fault)
 		return strcmp(set.talk, "invalidated") ? wait_for_end() : follow();
 	if (connects) {

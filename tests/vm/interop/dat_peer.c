@@ -228,7 +228,7 @@ static void close_adapter(void)
 
 static void live(int connects)
 {
-	converse(connects);
+	run_exchange(connects);
 	if (closes(connects))
 		must("dat_ep_disconnect", dat_ep_disconnect(ep, DAT_CLOSE_GRACEFUL_FLAG));
 	if (closes(0) || closes(1))

@@ -67,10 +67,10 @@ _Noreturn void give_up(const char *why);
 void make_private_data(unsigned char *to, size_t len);
 void check_private_data(const void *data, size_t len);
 
-/* Talks over an established connection whose first receive (INBOX) is posted; returns when it is to
- * be closed, or has ended by the fault that was asked for. */
-void converse(int connects);
-/* Returns 1 if this side closes first after converse(). */
+/* Runs the exchange that `talk` selects over an established connection whose first receive (INBOX)
+ * is posted. Returns when the connection is to be closed, or when the fault has ended it. */
+void run_exchange(int connects);
+/* Returns 1 if this side closes first after run_exchange(). */
 int closes(int connects);
 
 /* The functions of each peer. All wait for PATIENCE_MS at most, and then exit. */

@@ -1,13 +1,14 @@
 # Shared by the interop jobs: a cable with Linux siw on one end and the software provider, over plain
 # TCP, on the other end; trials between them; the kernel's log, in which there must be no crash.
 #
-#   lay                         lays the cable and makes the device
+#   set_up                      makes the cable and the device
 #   compile                     compiles the peers
 #   begin                       does both
 #   try ROLE LINE COMMON OURS THEIRS [OUR-LOG [KERNEL-LOG]]
-#                               the peer of dat-rs in ROLE with the settings LINE of its IA, siw's peer
-#                               in the other role; arguments for both, for the first, for the second;
-#                               patterns that log and output of the first, and the kernel's log, contain
+#                               runs the peer of dat-rs in ROLE with the settings LINE of its IA, and siw's
+#                               peer in the other role. COMMON are arguments for both peers, OURS for that
+#                               of dat-rs, THEIRS for siw's. OUR-LOG is a pattern that the output of the
+#                               peer of dat-rs must contain, KERNEL-LOG one for the kernel's log.
 #   finish                      prints the number of trials, and exits
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -46,7 +47,7 @@ is_active() {
     [ "$(cat /sys/class/infiniband/siwi/ports/1/state)" = "4: ACTIVE" ]
 }
 
-lay() {
+set_up() {
     # A job that was killed has left its cable.
     leave
     trap leave EXIT
@@ -75,17 +76,17 @@ compile() {
 }
 
 begin() {
-    lay
+    set_up
     compile
 }
 
-# conf WHO PROVIDER PARAMETERS: writes the registry of an end, whose adapter has the end's name.
+# conf END PROVIDER PARAMETERS: writes the registry of an end, whose adapter has the end's name.
 conf() {
     echo "$1 u2.0 nonthreadsafe default $DAT_STAGE/lib/libdapl-$2.so.2 dat-rs.1.0 \"$3\" \"\"" \
         > "$work/$1.conf"
 }
 
-# run_dat WHO ARGUMENT...: runs the DAT peer with that end's adapter.
+# run_dat END ARGUMENT...: runs the DAT peer with that end's adapter.
 run_dat() {
     local who=$1 words=(timeout $limit)
     shift
@@ -107,10 +108,10 @@ run_theirs() {
     fi
 }
 
-# wait_ready FILE WHO PROCESS: waits until the peer prints that it listens. Otherwise the trial has
+# wait_ready FILE PEER PROCESS: waits until the peer prints that it listens. Otherwise the trial has
 # failed.
 wait_ready() {
-    wait_for "$2 says that it is READY" has_reported "$1" "$3" && ! is_gone "$1" "$3" && return
+    wait_for "$2 prints READY" has_reported "$1" "$3" && ! is_gone "$1" "$3" && return
     late=${late:-$2 ended before it was READY}
     return 1
 }
@@ -133,7 +134,7 @@ listens_in_kernel() {
 
 # Runs both peers. Sets their exit statuses in $our_status and $their_status, which are those of a failure
 # for a peer that was not started because the other peer was not ready.
-talk() {
+run_peers() {
     local role=$1 common=$2 for_ours=$3 for_theirs=$4
     port=$((port + 1))
     our_status="not started" their_status="not started"
@@ -163,31 +164,31 @@ talk() {
 }
 
 # Prints the faults of the last trial, one per line.
-complaints() {
+faults() {
     [ -z "$late" ] || echo "$late"
     [ "$our_status" = 0 ] || echo "our peer: exit status $our_status"
     [ "$their_status" = 0 ] || echo "siw's peer: exit status $their_status"
-    [ -z "$1" ] || grep -qE "$1" "$work/ours" || echo "our peer does not say: $1"
-    [ -z "$2" ] || grep -qE "$2" "$work/kernel" || echo "the kernel does not say: $2"
+    [ -z "$1" ] || grep -qE "$1" "$work/ours" || echo "our peer does not print: $1"
+    [ -z "$2" ] || grep -qE "$2" "$work/kernel" || echo "the kernel does not log: $2"
     grep -E "BUG|Oops|general protection|Call Trace" "$work/kernel"
 }
 
 try() {
-    local role=$1 line=$2 common=$3 name wrong
+    local role=$1 line=$2 common=$3 name found
     name="ours=$role line=\"$line\" $common ours: ${4:--} siw ($their_peer): ${5:--}"
     conf ours iwarp "i1 0 $line"
     conf theirs ib "i0 0"
-    talk "$role" "$common" "$4" "$5"
+    run_peers "$role" "$common" "$4" "$5"
     dmesg --read-clear > "$work/kernel"
     trials=$((trials + 1))
-    wrong=$(complaints "$6" "$7")
-    if [ -z "$wrong" ]; then
+    found=$(faults "$6" "$7")
+    if [ -z "$found" ]; then
         echo "ok $name"
         return
     fi
     failed=$((failed + 1))
     echo "FAILED $name"
-    echo "$wrong"
+    echo "$found"
     sed 's/^/    ours: /' "$work/ours"
     sed 's/^/    siw: /' "$work/theirs"
     sed 's/^/    kernel: /' "$work/kernel"

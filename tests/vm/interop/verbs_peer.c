@@ -216,7 +216,7 @@ static struct rdma_conn_param parameters(unsigned char *private_data)
 
 static void live(int connects)
 {
-	converse(connects);
+	run_exchange(connects);
 	if (closes(connects))
 		rdma_disconnect(id);
 	if (closes(0) || closes(1))

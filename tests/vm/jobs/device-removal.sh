@@ -1,7 +1,7 @@
 #!/bin/bash
 # An RDMA device is removed while the endpoints of two processes transfer over it. Each process gets the
-# event, sees all its work completed, and closes its adapter. The removal is complete then, while both
-# processes continue. They open the device that replaces it, and another device.
+# event, sees all its work completed, and closes its adapter. After that, the removal completes while both
+# processes still run. The processes open the device that replaces the removed one, and another device.
 . "$(dirname "$0")/../interop/removal.sh"
 
 remove_device() {
@@ -9,28 +9,28 @@ remove_device() {
     (rdma link delete gone && touch "$work/removed") 4>&- 5>&- &
 }
 
-happens() {
+inject_fault() {
     remove_device
     check_end "broken=$((2 * pairs)) disconnected=0"
-    wait_until test -e "$work/removed" || wrong "the device is not removed while they live"
+    wait_until test -e "$work/removed" || fail_trial "the device is not removed while the processes run"
     step "the device is removed"
-    lay_device "$1" || wrong "no device comes after it"
-    move_over goes $address
-    move_over stays "$other_address"
+    create_device "$1" || fail_trial "the device cannot be created again"
+    transfer_over lost $address
+    transfer_over kept "$other_address"
 }
 
-# The same for a process that has opened the device without creating an object on it.
+# Removes the device of a process that has opened it without creating an object on it.
 idle_trial() {
     step "$1, idle"
-    lay "$1"
+    set_up "$1"
     rm -f "$work"/[12]
-    "$work/removal" goes > "$work/1" 2>&1 &
+    "$work/removal" lost > "$work/1" 2>&1 &
     consumers=($!)
-    wait_until grep -q "^OPEN" "$work/1" || wrong "the device cannot be opened"
+    wait_until grep -q "^OPEN" "$work/1" || fail_trial "the device cannot be opened"
     remove_device
-    wait_until test -e "$work/removed" || wrong "the device is not removed"
-    wait "${consumers[0]}" || wrong "the process failed"
-    grep -q "^ASYNC 0x08002" "$work/1" || wrong "no asynchronous event says that the adapter is lost"
+    wait_until test -e "$work/removed" || fail_trial "the device is not removed"
+    wait "${consumers[0]}" || fail_trial "the process failed"
+    grep -q "^ASYNC 0x08002" "$work/1" || fail_trial "no asynchronous event says that the adapter is lost"
     step "the process received the removal event, and closed"
     leave
 }

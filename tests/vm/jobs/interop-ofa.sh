@@ -2,7 +2,7 @@
 # OFA's programs, unmodified, at both ends: OFA's library and provider on siw at one end, the software
 # provider over plain TCP at the other end. Each end is tested as the server.
 . "$(dirname "$0")/../interop/trials.sh"
-lay
+set_up
 # The adapter has one name at both ends, because dtest's client opens the adapter that its server names.
 line="wire u2.0 nonthreadsafe default"
 echo "$line $DAT_STAGE/lib/libdapl-iwarp.so.2 dat-rs.1.0 \"i1 0\" \"\"" > "$work/ours.conf"

@@ -12,29 +12,29 @@
 # use another device.
 . "$(dirname "$0")/../interop/removal.sh"
 
-happens() {
+inject_fault() {
     local end=g0
     [ "$2" = link ] || end=g1
     ip link set $end down
-    # siw ends its TCP connections in good order, which the other end sees. With rxe an end notices when its
-    # requests are not answered; every process gets the event of the port. A cable does not affect packets
-    # that a device sends to itself.
+    # siw closes its TCP connections in order, which the other end sees. With rxe, an end notices the fault
+    # only when its requests are not answered. Every process gets the event of the port. The state of the
+    # cable does not affect packets that a device sends to itself.
     check_end "broken=[0-9]* disconnected=[0-9]*"
-    [ "$1" = rxe ] || ! said "^GOES ON" || wrong "connections live on"
+    [ "$1" = rxe ] || ! both_printed "^GOES ON" || fail_trial "connections still exist"
     ip link set $end up
-    wait_until is_active || wrong "the device does not come back"
+    wait_until is_active || fail_trial "the device does not become active again"
     if [ "$1-$2" = rxe-link ]; then
-        move_over stays "$other_address"
+        transfer_over kept "$other_address"
     else
-        move_over goes $address
+        transfer_over lost $address
     fi
 }
 
 chosen="siw-link rxe-cable"
 [ -z "${STACK_TESTS_FULL:-}" ] || chosen+=" rxe-link"
 for trial in ${*:-$chosen}; do
-    # An end of rxe that sends nothing never notices, so the process disconnects it.
-    a_while=60
-    [ "${trial%-*}" = siw ] || a_while=10
+    # An end of rxe that sends nothing never notices the fault, so the process disconnects it after 10 s.
+    end_limit=60
+    [ "${trial%-*}" = siw ] || end_limit=10
     trial "${trial%-*}" "${trial#*-}"
 done

@@ -23,7 +23,7 @@ is_active() {
     [ "$(cat /sys/class/infiniband/gone/ports/1/state 2> /dev/null)" = "4: ACTIVE" ]
 }
 
-lay_device() {
+create_device() {
     ip link add g0 type veth peer name g1
     ip address add $address/24 dev g0
     ip link set g0 up
@@ -31,11 +31,11 @@ lay_device() {
     rdma link add gone type "$1" netdev g0 && wait_until is_active
 }
 
-said() {
+visitor_printed() {
     grep -q "$1" "$work/visitor"
 }
 
-said_twice() {
+has_reconnected_twice() {
     [ "$(grep -c "AGAIN SAME" "$work/visitor")" = 2 ]
 }
 
@@ -46,13 +46,13 @@ start_visitor() {
     "$opsrun" --rules "$rules" python3 "$here/load.py" visit "$1" $port < "$work/lines" > "$work/visitor" 2>&1 4>&- &
     visitor=$!
     exec 4> "$work/lines"
-    wait_until said LOADED
+    wait_until visitor_printed LOADED
 }
 
 # again: makes the client open another connection, which stays open.
 again() {
     echo again >&4
-    wait_until said "AGAIN SAME"
+    wait_until visitor_printed "AGAIN SAME"
 }
 
 end_visitor() {
@@ -70,7 +70,7 @@ lists() {
 
 # Both ends get an error, and the next connection is on TCP, with a listed reason.
 breaks_and_falls_back() {
-    wait_until said "^ERROR" || return
+    wait_until visitor_printed "^ERROR" || return
     wait_until grep -q "^SERVED UNTIL" "$work/server" || return
     again || return
     lists "^tcp .* $address:$port +[^ ]+ +[^ ]+ +python3.* $1" || return
@@ -78,7 +78,7 @@ breaks_and_falls_back() {
 }
 
 under_load() {
-    lay_device "$1" || return
+    create_device "$1" || return
     serve $port python3 "$here/load.py" serve $address $port || return
     start_visitor $address
 }
@@ -97,14 +97,14 @@ link_down() {
     ip link set g0 up
     wait_until is_active || return
     echo again >&4
-    wait_until said_twice || return
+    wait_until has_reconnected_twice || return
     lists "^sdp +ESTAB .* $address:$port .* gone$" || return
     end_visitor
 }
 
 # Neither end may open the device.
 no_access() {
-    lay_device "$1" || return
+    create_device "$1" || return
     chmod 600 /dev/infiniband/*
     serve $port setpriv --reuid postgres --regid postgres --clear-groups python3 "$here/load.py" serve $address $port || return
     rm -f "$work/lines"
@@ -113,7 +113,7 @@ no_access() {
         python3 "$here/load.py" visit $address $port < "$work/lines" > "$work/visitor" 2>&1 4>&- &
     visitor=$!
     exec 4> "$work/lines"
-    wait_until said LOADED || return
+    wait_until visitor_printed LOADED || return
     lists "^tcp .* $address:$port .*python3"
     local status=$?
     setpriv --reuid postgres --regid postgres --clear-groups \
