@@ -3,7 +3,8 @@
 //! With a queue for each client a server needs memory for as many messages as all clients might
 //! send. With a shared queue it needs memory for as many messages as are in flight, and an event
 //! reports when the queue runs low. A message that finds the queue empty ends its connection. So a
-//! client waits for its answer before it sends again, and the mark is above the number of clients.
+//! client waits for its answer before it sends again, and the low watermark is above the number of
+//! clients.
 //!
 //! ```text
 //! srq_server [adapter]
@@ -76,7 +77,8 @@ fn serve(node: &Node) -> Result<usize> {
             srq.set_low_watermark(LOW)?;
             refills += 1;
         }
-        // Nobody waits for this completion; an event is delivered only if the send fails.
+        // The server does not wait for this completion. An event is delivered only if the Send
+        // fails.
         client.post_send(
             &[answer.segment(0, answer.len())?],
             0,
@@ -90,8 +92,9 @@ fn serve(node: &Node) -> Result<usize> {
     Ok(refills)
 }
 
-/// Returns true if the queue has reported that it runs low. The asynchronous dispatcher has other
-/// events as well.
+/// Returns true if the queue has reported that it runs low. DAT has no event of its own for this:
+/// it is `EpBroken` with the queue as its object. The dispatcher has other asynchronous events as
+/// well.
 fn is_low(node: &Node, srq: &Srq) -> Result<bool> {
     while let Some(event) = node.ia.async_evd().dequeue()? {
         if let Event::Async(error) = event

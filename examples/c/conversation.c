@@ -149,7 +149,7 @@ double seconds(void)
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-void say_speed(const char *what, size_t len, double begin)
+void print_speed(const char *what, size_t len, double begin)
 {
 	double took = seconds() - begin;
 

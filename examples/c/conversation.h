@@ -48,6 +48,6 @@ void read_all(int fd, void *data, size_t len);
 void write_all(int fd, const void *data, size_t len);
 
 double seconds(void);
-void say_speed(const char *what, size_t len, double begin);
+void print_speed(const char *what, size_t len, double begin);
 
 #endif

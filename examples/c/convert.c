@@ -421,7 +421,7 @@ static void visit_stream(int fd)
 	write_line(fd, "DATA %u", DATA_LEN);
 	write_all(fd, data, DATA_LEN);
 	read_line(fd, line);
-	say_speed("client: streaming", DATA_LEN, begin);
+	print_speed("client: streaming", DATA_LEN, begin);
 	if (strcmp(line, expected) != 0)
 		die("the server says \"%s\", expected \"%s\"", line, expected);
 	say("the server's checksum agrees: %s\n", line);
@@ -450,7 +450,7 @@ static void visit_rdma(struct rdma *rdma)
 	sum = checksum(source.bytes, source.len);
 	begin = seconds();
 	transfer(rdma, RDMA_WRITE, &source, &offer);
-	say_speed("client: RDMA Write", source.len, begin);
+	print_speed("client: RDMA Write", source.len, begin);
 	note = (struct message){ .kind = "WROT", .checksum = sum };
 	send_message(rdma, &note);
 	sums = receive(rdma, "SUMS");
@@ -462,7 +462,7 @@ static void visit_rdma(struct rdma *rdma)
 	register_memory(rdma, &sink, offer.length);
 	begin = seconds();
 	transfer(rdma, RDMA_READ, &sink, &offer);
-	say_speed("client: RDMA Read", sink.len, begin);
+	print_speed("client: RDMA Read", sink.len, begin);
 	back = checksum(sink.bytes, sink.len);
 	if (back != sum)
 		die("read back %016llx instead", (unsigned long long)back);

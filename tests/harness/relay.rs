@@ -1,5 +1,5 @@
-//! A relay between two ends of a connection that forwards all bytes, at a different pace or in
-//! different pieces.
+//! A relay between the two ends of a connection, which forwards all bytes at another pace or in
+//! other pieces.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -15,14 +15,15 @@ pub enum Pace {
     ByteByByte,
     /// In pieces of changing sizes, none of which is the size of a frame.
     Chopped,
-    /// A pause of this length after this many bytes, then full speed. The receive buffer is the
-    /// smallest possible. Each direction pauses separately.
+    /// A pause of this length after this many bytes, then full speed, with a small receive buffer.
+    /// Each direction pauses separately.
     PauseAfter(usize, Duration),
-    /// Pieces of this many bytes with this pause after each.
+    /// Pieces of this many bytes with this pause after each, with a small receive buffer.
     Slow(usize, Duration),
 }
 
-/// Accepts one connection on `port` and relays it to port `to`, on threads that end with it.
+/// Accepts one connection on `port` and relays it to port `to`, on threads that end with the
+/// connection.
 ///
 /// # Errors
 /// When the port is taken.
@@ -80,5 +81,6 @@ fn pump(mut from: TcpStream, mut to: &TcpStream, pace: Pace) -> Result<()> {
             _ => {}
         }
     }
-    to.shutdown(Shutdown::Write).context("passing on the end")
+    to.shutdown(Shutdown::Write)
+        .context("forwarding the end of the stream")
 }

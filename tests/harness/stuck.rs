@@ -1,5 +1,5 @@
-//! A report on every child of a test. When a child does not end in time, the cause is often another
-//! child.
+//! A report on every child of a test, for a child that does not end in time. The cause is often
+//! another child.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -43,12 +43,12 @@ pub(crate) fn report() -> String {
     let mut networks = Vec::new();
     for (pid, name) in processes(&groups).into_iter().take(PROCESSES) {
         let _ = writeln!(report, "  process {pid}, of {name}: {}", command(pid));
-        threads(pid, &mut report);
-        frames(pid, &mut report);
+        append_threads(pid, &mut report);
+        append_frames(pid, &mut report);
         let network = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
         if !networks.contains(&network) {
             networks.push(network);
-            queues(pid, &mut report);
+            append_queues(pid, &mut report);
         }
     }
     report
@@ -83,7 +83,7 @@ fn command(pid: i32) -> String {
 }
 
 /// Appends the kernel's view of each thread: its state, and the system call that it is in.
-fn threads(pid: i32, report: &mut String) {
+fn append_threads(pid: i32, report: &mut String) {
     for entry in fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten()
@@ -115,7 +115,7 @@ fn threads(pid: i32, report: &mut String) {
 }
 
 /// Appends the stack of each thread, if this machine has a debugger.
-fn frames(pid: i32, report: &mut String) {
+fn append_frames(pid: i32, report: &mut String) {
     let every = format!("thread apply all backtrace {FRAMES}");
     let debugger = Command::new("timeout")
         .arg(DEBUGGER.as_secs().to_string())
@@ -137,12 +137,12 @@ fn frames(pid: i32, report: &mut String) {
         let _ = writeln!(report, "    {line}");
     }
     if !any {
-        let _ = writeln!(report, "    no frames: is gdb there?");
+        let _ = writeln!(report, "    no frames: is gdb installed?");
     }
 }
 
 /// Appends the connections of a process's network that have bytes in flight or not read.
-fn queues(pid: i32, report: &mut String) {
+fn append_queues(pid: i32, report: &mut String) {
     for kind in ["tcp", "tcp6"] {
         let table = fs::read_to_string(format!("/proc/{pid}/net/{kind}")).unwrap_or_default();
         for line in table.lines().skip(1) {
@@ -164,7 +164,7 @@ mod tests {
         let other = Program::new("sh").arg("-c").arg("sleep 61 | cat");
         let _other = other.spawn().unwrap();
         let mut report = String::new();
-        // On a busy machine the shell may not have started its programs in the first time.
+        // On a busy machine the shell may not have started its programs within the first limit.
         for limit in [300, 3_000, 30_000].map(Duration::from_millis) {
             let stuck = Program::new("sleep").arg("60").spawn().unwrap();
             report = stuck.finish(limit).unwrap_err().to_string();

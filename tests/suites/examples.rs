@@ -33,7 +33,7 @@ impl Examples {
     }
 
     /// Runs server and client until both have ended. Returns the output of both.
-    fn converse(&self, server: (&Path, &str), client: (&Path, &str)) -> Result<[Finished; 2]> {
+    fn run_pair(&self, server: (&Path, &str), client: (&Path, &str)) -> Result<[Finished; 2]> {
         let start = |role: &str, (program, options): (&Path, &str)| {
             let args = format!("--{role} {ADDRESS} --ia {IA_NAME} {options}");
             self.env
@@ -56,14 +56,14 @@ impl Examples {
 }
 
 fn both_convert(server: &Path, client: &Path, examples: &Examples) -> Result<()> {
-    let [server, client] = examples.converse((server, ""), (client, ""))?;
+    let [server, client] = examples.run_pair((server, ""), (client, ""))?;
     server.prints(CONVERTED)?;
     client.prints(CONVERTED)?;
     Ok(())
 }
 
 fn both_stream(server: (&Path, &str), client: (&Path, &str), examples: &Examples) -> Result<()> {
-    let [server, client] = examples.converse(server, client)?;
+    let [server, client] = examples.run_pair(server, client)?;
     server
         .never_prints(CONVERTED)?
         .prints("done in streaming mode")?;

@@ -7,9 +7,9 @@
 //! | `DAT_DBG_DEST` | 1 standard output, 2 the system log; otherwise standard error |
 //!
 //! If neither `DAT_LOG` nor `DAT_DBG_TYPE` is set, the user has not requested log lines. In that
-//! case a line is written to descriptor 1 or 2 only if the descriptor still refers to the file of
-//! the time when this library was loaded: a program may close a descriptor and get its number again
-//! for a file or a connection.
+//! case a line is written to descriptor 1 or 2 only if the descriptor refers to the same file as
+//! when this library was loaded: a program may close a descriptor and get its number again for
+//! another file or a connection.
 
 use std::sync::{Once, OnceLock};
 

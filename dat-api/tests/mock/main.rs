@@ -389,7 +389,7 @@ fn a_service_point_without_request_returns_the_socket() {
 }
 
 #[test]
-fn a_service_point_whose_socket_was_disconnected_returns_the_rest() {
+fn a_service_point_returns_a_socket_that_was_disconnected() {
     let mock = Mock::new();
     let all = objects();
     let (ours, mut peer) = UnixStream::pair().unwrap();

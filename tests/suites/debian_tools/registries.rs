@@ -46,12 +46,12 @@ pub(crate) fn trials() -> Vec<Trial> {
         [
             trial(&format!("OFA's headers, our library: {name}"), || {
                 let program = CProgram::compile_with_ofa(&source(name), name)?;
-                converse(&StackEnv::new()?, &program, texts)
+                run_pair(&StackEnv::new()?, &program, texts)
             }),
             trial(&format!("our headers, OFA's library: {name}"), || {
                 let env = ofas_library()?;
                 let program = CProgram::compile_file(&env.stage, &source(name), name)?;
-                converse(&env, &program, texts)
+                run_pair(&env, &program, texts)
             }),
         ]
     });
@@ -71,7 +71,7 @@ fn source(name: &str) -> PathBuf {
 }
 
 /// Runs a server and a client of an example to their end.
-fn converse(env: &StackEnv, program: &CProgram, texts: &[&str; 2]) -> Result<()> {
+fn run_pair(env: &StackEnv, program: &CProgram, texts: &[&str; 2]) -> Result<()> {
     let start = |args: &str| {
         let program = env.program(program.file()).args_line(args);
         program.named(&format!("example {args}")).spawn()

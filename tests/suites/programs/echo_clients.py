@@ -1,18 +1,18 @@
-"""Fifty connections at once, which compare every answer and the end of the stream."""
+"""Opens fifty connections at once, and compares every answer and the end of each stream."""
 import asyncio
 import random
 import sys
 
 
-async def talk(number, turns):
+async def exchange(number, turns):
     reader, writer = await asyncio.open_connection(sys.argv[1], int(sys.argv[2]))
-    chance = random.Random(number)
+    generator = random.Random(number)
     for turn in range(turns):
-        message = chance.randbytes(chance.choice([1, 100, 5_000, 100_000]))
+        message = generator.randbytes(generator.choice([1, 100, 5_000, 100_000]))
         writer.write(message)
         answer = await reader.readexactly(len(message))
         assert answer == message, f"connection {number}, turn {turn}"
-    last = chance.randbytes(300_000)
+    last = generator.randbytes(300_000)
     writer.write(last)
     writer.write_eof()
     answer = await reader.read(-1)
@@ -22,7 +22,7 @@ async def talk(number, turns):
 
 
 async def main():
-    await asyncio.gather(*(talk(number, int(sys.argv[3])) for number in range(50)))
+    await asyncio.gather(*(exchange(number, int(sys.argv[3])) for number in range(50)))
     print("done")
 
 

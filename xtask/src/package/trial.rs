@@ -121,14 +121,14 @@ fn download(workspace: &Workspace, directory: &Path) -> Result<()> {
         get()?;
     }
     for name in DEBIANS {
-        let found = glob(directory, name)?;
+        let found = package_files(directory, name)?;
         ensure!(found.len() == 1, "apt-get downloaded {found:?} for {name}");
     }
     Ok(())
 }
 
 /// Returns the files of a package in the directory.
-fn glob(directory: &Path, package: &str) -> Result<Vec<PathBuf>> {
+fn package_files(directory: &Path, package: &str) -> Result<Vec<PathBuf>> {
     let begin = format!("{package}_");
     let mut found = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -55,7 +55,7 @@ pub fn fresh(flags: Flags) -> Result<OwnedFd, NoStandIn> {
 ///
 /// The file description is unchanged, so registrations in `epoll` sets and duplicates stay valid.
 pub fn begin_connect(program: impl AsFd, signals: &Signals) -> Result<LibraryEnd, NoStandIn> {
-    let library = meet(program.as_fd())?;
+    let library = connect_to_library_end(program.as_fd())?;
     leave_unread_byte(&program)?;
     close_window(&program, signals)?;
     Ok(LibraryEnd::new(library))
@@ -146,7 +146,7 @@ fn leave_unread_byte(program: &impl AsFd) -> Result<(), NoStandIn> {
 }
 
 /// Connects `program` to a listener that exists during this call only, and returns the other end.
-fn meet(program: impl AsFd) -> Result<OwnedFd, NoStandIn> {
+fn connect_to_library_end(program: impl AsFd) -> Result<OwnedFd, NoStandIn> {
     let kind = SocketType::STREAM;
     let listener = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
     bind(&listener, &SocketAddrUnix::new_unnamed())?;

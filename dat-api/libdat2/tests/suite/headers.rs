@@ -166,7 +166,7 @@ fn program_for(facts: &Facts, include: &Path) -> String {
             program,
             "\tprintf(\"{format} {fact}\\n\", ({kind})({fact}));"
         )
-        .expect("as above");
+        .expect("writing to a string");
     }
     program.push_str("\treturn 0;\n}\n");
     program
