@@ -153,7 +153,7 @@ fn main() -> Result<()> {
         let service = Psp::create_any(&ia, &requests.evd)?;
         let qualifier = service.conn_qual();
         for number in 0..CLIENTS {
-            tasks.spawn(visit(qualifier, number as u64 * 1000));
+            tasks.spawn(run_client(qualifier, number as u64 * 1000));
         }
         for _ in 0..CLIENTS {
             let Event::ConnectionRequest(request) = requests.next().await? else {
@@ -193,7 +193,7 @@ async fn serve(end: End) -> Result<()> {
     end.becomes(ConnectionKind::Disconnected).await
 }
 
-async fn visit(service: u64, first: u64) -> Result<()> {
+async fn run_client(service: u64, first: u64) -> Result<()> {
     let ia = Ia::open(&adapter())?;
     let end = End::new(&ia)?;
     let address = ia.attr()?.address.context("the adapter has no address")?;

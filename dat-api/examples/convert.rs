@@ -107,7 +107,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let outcome = match (args.listen, args.connect) {
         (Some(address), _) => serve(address, &args),
-        (None, Some(address)) => visit(address, &args),
+        (None, Some(address)) => run_client(address, &args),
         (None, None) => Err(anyhow!("name --listen or --connect")),
     };
     match outcome {
@@ -260,7 +260,7 @@ fn serve_stream(mut socket: TcpStream) -> Result<()> {
 
 // ------------------------------------------------------------------------------------------ client
 
-fn visit(address: SocketAddr, args: &Args) -> Result<()> {
+fn run_client(address: SocketAddr, args: &Args) -> Result<()> {
     let mut socket = TcpStream::connect(address)?;
     println!("client: TCP connection to {address}");
     write_line(&mut socket, &format!("HELLO {WHO}"))?;

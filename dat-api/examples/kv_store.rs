@@ -50,7 +50,7 @@ fn main() -> Result<()> {
     let qualifier = service.conn_qual();
     let server = thread::spawn(move || serve(&node, service));
     let clients: Vec<_> = (0..CLIENTS)
-        .map(|number| thread::spawn(move || visit(qualifier, number)))
+        .map(|number| thread::spawn(move || run_client(qualifier, number)))
         .collect();
     let mut gets = 0;
     for client in clients {
@@ -282,7 +282,7 @@ impl Client {
 }
 
 /// One client. The first changes a key all the time, and the others read it.
-fn visit(service: u64, number: usize) -> Result<usize> {
+fn run_client(service: u64, number: usize) -> Result<usize> {
     let mut client = Client::connect(service)?;
     ensure!(client.get("no such key")?.is_none());
     for change in 0..CHANGES {

@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     let server = thread::spawn(move || serve(&listener));
-    visit(address)?;
+    run_client(address)?;
     server.join().expect("the server panicked")
 }
 
@@ -127,7 +127,7 @@ fn serve_rdma(client: &Converted) -> Result<()> {
     Ok(())
 }
 
-fn visit(server: SocketAddr) -> Result<()> {
+fn run_client(server: SocketAddr) -> Result<()> {
     let mut socket = TcpStream::connect(server)?;
     let mut reader = BufReader::new(socket.try_clone()?);
     for question in QUESTIONS {

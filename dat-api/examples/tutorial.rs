@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     let server = thread::spawn(move || serve(listener.accept()?.0));
-    visit(TcpStream::connect(address)?)?;
+    run_client(TcpStream::connect(address)?)?;
     server.join().expect("the server panicked")
 }
 
@@ -48,7 +48,7 @@ fn serve(socket: TcpStream) -> Result<()> {
     Ok(())
 }
 
-fn visit(mut socket: TcpStream) -> Result<()> {
+fn run_client(mut socket: TcpStream) -> Result<()> {
     let mut go = [0; GO.len()];
     socket.read_exact(&mut go)?;
 

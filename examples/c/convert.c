@@ -498,7 +498,7 @@ static int visit_conversion(struct rdma *rdma, int fd)
 	return 1;
 }
 
-static void visit(const struct sockaddr_in *address, char *ia, int no_rdma)
+static void run_client(const struct sockaddr_in *address, char *ia, int no_rdma)
 {
 	char line[LINE_MAX_LEN + 1];
 	struct rdma rdma;
@@ -581,6 +581,6 @@ int main(int argc, char **argv)
 	if (strcmp(who, "server") == 0)
 		serve(&address, ia, no_rdma, reject);
 	else
-		visit(&address, ia, no_rdma);
+		run_client(&address, ia, no_rdma);
 	return EXIT_SUCCESS;
 }

@@ -30,7 +30,7 @@ static void serve(struct example *ex)
 	expect(ex->connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED, "the end");
 }
 
-static void visit(struct example *ex, const char *host)
+static void run_client(struct example *ex, const char *host)
 {
 	struct sockaddr_in there = address_of(host);
 
@@ -39,10 +39,10 @@ static void visit(struct example *ex, const char *host)
 	     dat_ep_common_connect(ex->ep, (DAT_IA_ADDRESS_PTR)&there, PATIENCE_US, 0, NULL));
 	expect(ex->connect_evd, DAT_CONNECTION_EVENT_ESTABLISHED, "the connection");
 	send_text(ex, "found you by address and port");
-	hang_up(ex);
+	disconnect(ex);
 }
 
 int main(int argc, char **argv)
 {
-	return run(argc, argv, serve, visit);
+	return run(argc, argv, serve, run_client);
 }

@@ -63,7 +63,7 @@ static inline void check(int holds, const char *what)
 	if (holds)
 		return;
 	fflush(stdout);
-	fprintf(stderr, "not so: %s\n", what);
+	fprintf(stderr, "check failed: %s\n", what);
 	exit(EXIT_FAILURE);
 }
 
@@ -246,14 +246,14 @@ static inline void serve_one(struct example *ex)
 	must("dat_psp_free", dat_psp_free(psp));
 }
 
-static inline void hang_up(struct example *ex)
+static inline void disconnect(struct example *ex)
 {
 	must("dat_ep_disconnect", dat_ep_disconnect(ex->ep, DAT_CLOSE_GRACEFUL_FLAG));
 	expect(ex->connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED, "the end");
 }
 
 static inline int run(int argc, char **argv, void (*serve)(struct example *),
-		      void (*visit)(struct example *, const char *))
+		      void (*run_client)(struct example *, const char *))
 {
 	struct example ex;
 
@@ -263,7 +263,7 @@ static inline int run(int argc, char **argv, void (*serve)(struct example *),
 	}
 	open_example(&ex, argv[1]);
 	if (argc == 3)
-		visit(&ex, argv[2]);
+		run_client(&ex, argv[2]);
 	else
 		serve(&ex);
 	close_example(&ex);

@@ -71,7 +71,7 @@ static uint64_t result(struct example *ex)
 	return value;
 }
 
-static void visit(struct example *ex, const char *host)
+static void run_client(struct example *ex, const char *host)
 {
 	DAT_LMR_TRIPLET before = part(ex, DATA, 8), text = part(ex, OUTBOX, 6);
 	DAT_DTO_COOKIE cookie = { .as_64 = 1 };
@@ -99,10 +99,10 @@ static void visit(struct example *ex, const char *host)
 	     dat_ib_post_rdma_write_immed(ex->ep, 1, &text, cookie, &remote, NOTE,
 					  DAT_COMPLETION_DEFAULT_FLAG));
 	extended(ex->request_evd, (DAT_DTOS)DAT_IB_DTO_RDMA_WRITE_IMMED, "a Write with a note");
-	hang_up(ex);
+	disconnect(ex);
 }
 
 int main(int argc, char **argv)
 {
-	return run(argc, argv, serve, visit);
+	return run(argc, argv, serve, run_client);
 }

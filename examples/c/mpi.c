@@ -276,18 +276,18 @@ static void serve(struct example *ex)
 	close_rank(&rank);
 }
 
-static void visit(struct example *ex, const char *host)
+static void run_client(struct example *ex, const char *host)
 {
 	struct rank rank;
 
 	open_rank(&rank, ex);
 	connect_to(ex, host);
 	run_rank(&rank, 1);
-	hang_up(ex);
+	disconnect(ex);
 	close_rank(&rank);
 }
 
 int main(int argc, char **argv)
 {
-	return run(argc, argv, serve, visit);
+	return run(argc, argv, serve, run_client);
 }

@@ -52,7 +52,7 @@ static void serve(struct example *ex)
 	printf("answered %d messages\n", ROUNDS);
 }
 
-static void visit(struct example *ex, const char *host)
+static void run_client(struct example *ex, const char *host)
 {
 	double begin;
 
@@ -64,10 +64,10 @@ static void visit(struct example *ex, const char *host)
 		check(take(ex) == round + 1, "the answer is the next number");
 	}
 	printf("%d round trips, %.1f us each\n", ROUNDS, (now_us() - begin) / ROUNDS);
-	hang_up(ex);
+	disconnect(ex);
 }
 
 int main(int argc, char **argv)
 {
-	return run(argc, argv, serve, visit);
+	return run(argc, argv, serve, run_client);
 }

@@ -90,16 +90,16 @@ static void serve(struct example *ex)
 	must("dat_cno_free", dat_cno_free(cno));
 }
 
-static void visit(struct example *ex, const char *host)
+static void run_client(struct example *ex, const char *host)
 {
 	connect_to(ex, host);
 	for (unsigned i = 0; i < 4; i++)
 		send_text(ex, "one of four");
 	printf("sent four messages\n");
-	hang_up(ex);
+	disconnect(ex);
 }
 
 int main(int argc, char **argv)
 {
-	return run(argc, argv, serve, visit);
+	return run(argc, argv, serve, run_client);
 }

@@ -28,7 +28,7 @@ static void serve(struct example *ex)
 	expect(ex->connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED, "the end");
 }
 
-static void visit(struct example *ex, const char *host)
+static void run_client(struct example *ex, const char *host)
 {
 	DAT_LMR_TRIPLET source = part(ex, DATA, HALF), sink = part(ex, DATA + HALF, HALF);
 	DAT_DTO_COOKIE cookie = { .as_64 = 1 };
@@ -55,10 +55,10 @@ static void visit(struct example *ex, const char *host)
 	      "what was read is what was written");
 	printf("wrote %u bytes and read them back\n", HALF);
 	send_text(ex, "done");
-	hang_up(ex);
+	disconnect(ex);
 }
 
 int main(int argc, char **argv)
 {
-	return run(argc, argv, serve, visit);
+	return run(argc, argv, serve, run_client);
 }

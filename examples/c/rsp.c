@@ -34,7 +34,7 @@ static void serve(struct example *ex)
 	expect(ex->connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED, "the end");
 }
 
-static void visit(struct example *ex, const char *host)
+static void run_client(struct example *ex, const char *host)
 {
 	struct sockaddr_in there = address_of(host);
 	DAT_EVENT event;
@@ -47,10 +47,10 @@ static void visit(struct example *ex, const char *host)
 	printf("the server answers \"%s\"\n",
 	       (char *)event.event_data.connect_event_data.private_data);
 	send_text(ex, "thank you");
-	hang_up(ex);
+	disconnect(ex);
 }
 
 int main(int argc, char **argv)
 {
-	return run(argc, argv, serve, visit);
+	return run(argc, argv, serve, run_client);
 }

@@ -61,16 +61,16 @@ static void serve(struct example *ex)
 	printf("served %u clients from one queue\n", CLIENTS);
 }
 
-static void visit(struct example *ex, const char *host)
+static void run_client(struct example *ex, const char *host)
 {
 	post_recv(ex, 0);
 	connect_to(ex, host);
 	send_text(ex, "hello");
 	printf("the server says \"%s\"\n", received(ex));
-	hang_up(ex);
+	disconnect(ex);
 }
 
 int main(int argc, char **argv)
 {
-	return run(argc, argv, serve, visit);
+	return run(argc, argv, serve, run_client);
 }

@@ -169,7 +169,7 @@ static int connect_tcp(const char *host)
 	return fd;
 }
 
-static void visit(struct example *ex, const char *host)
+static void run_client(struct example *ex, const char *host)
 {
 	int fd = connect_tcp(host);
 	char line[LINE_LEN];
@@ -188,10 +188,10 @@ static void visit(struct example *ex, const char *host)
 		printf("over RDMA: %.*s\n", (int)MESSAGE_LEN, received(ex));
 		post_recv(ex, 0);
 	}
-	hang_up(ex);
+	disconnect(ex);
 }
 
 int main(int argc, char **argv)
 {
-	return run(argc, argv, serve, visit);
+	return run(argc, argv, serve, run_client);
 }

@@ -51,7 +51,7 @@ static void serve(struct example *ex)
 	must("dat_rmr_free", dat_rmr_free(rmr));
 }
 
-static void visit(struct example *ex, const char *host)
+static void run_client(struct example *ex, const char *host)
 {
 	DAT_LMR_TRIPLET job = part(ex, DATA, sizeof(JOB)), note = part(ex, OUTBOX, 1);
 	DAT_DTO_COOKIE cookie = { .as_64 = 1 };
@@ -71,10 +71,10 @@ static void visit(struct example *ex, const char *host)
 					      DAT_TRUE, window.rmr_context));
 	completed(ex->request_evd, "a Send");
 	printf("wrote %zu bytes through the window and closed it\n", sizeof(JOB));
-	hang_up(ex);
+	disconnect(ex);
 }
 
 int main(int argc, char **argv)
 {
-	return run(argc, argv, serve, visit);
+	return run(argc, argv, serve, run_client);
 }

@@ -164,7 +164,7 @@ fn a_program_runs_with_the_library_in_front_of_it() -> Result<()> {
 }
 
 #[test]
-fn an_unchanged_program_talks_to_itself() -> Result<()> {
+fn an_unchanged_program_connects_to_itself() -> Result<()> {
     let output = opsrun(&["python3", "-c", THREADS])?;
     ensure!(output.status.success(), "{output:?}");
     Ok(())
@@ -568,9 +568,9 @@ fn an_unknown_sdp_setting_is_reported_and_no_program_is_started() -> Result<()> 
     Ok(())
 }
 
-/// A listener with small buffers of its own, which limit the bytes that its peer may have in
-/// flight.
-const SMALL: &str = "
+/// A program that connects to itself, and prints the number of bytes that it can send to a socket
+/// that no thread reads.
+const FILLS: &str = "
 import socket
 listener = socket.create_server(('127.0.0.1', 0))
 peer = socket.create_connection(listener.getsockname())
@@ -592,7 +592,7 @@ fn settings_are_those_of_the_rules_sockets() -> Result<()> {
         let output = Command::new(Stage::find()?.bin("opsrun"))
             .arg("--rules")
             .arg(&path)
-            .args(["python3", "-c", SMALL])
+            .args(["python3", "-c", FILLS])
             .env_remove("DAT_OVERRIDE")
             .output()?;
         Ok(text(&output.stdout).trim().parse()?)
@@ -726,15 +726,15 @@ fn threads_poll_before_they_sleep_under_opsrun_spin() -> Result<()> {
         // A thread does not poll where another thread runs meanwhile, as on a busy machine.
         let mut attempts = (0..5).map(|_| yields(&["--spin"], kind));
         let has_polled = attempts.any(|yielded| yielded.is_ok_and(|count| count > 0));
-        ensure!(has_polled, "nobody polls for {kind}");
-        ensure!(yields(&[], kind)? == 0, "somebody polls for {kind}");
+        ensure!(has_polled, "no thread polls for {kind}");
+        ensure!(yields(&[], kind)? == 0, "a thread polls for {kind}");
     }
     ensure!(yields(&["--spin"], "no")? == 0, "a call without wait polls");
     Ok(())
 }
 
 #[test]
-fn a_program_that_polls_talks_to_itself() -> Result<()> {
+fn a_program_that_polls_connects_to_itself() -> Result<()> {
     let output = opsrun(&["--spin", "python3", "-c", THREADS])?;
     ensure!(output.status.success(), "{output:?}");
     Ok(())

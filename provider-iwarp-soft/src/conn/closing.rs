@@ -25,8 +25,8 @@ pub(crate) enum Closing {
     FinSent,
 }
 
-/// The time after which the acknowledgement of the last data is polled for again. It doubles up to
-/// 64 times.
+/// The first pause between two polls for the acknowledgement of the last data. The pause doubles
+/// with each poll, up to 64 ms.
 const FIN_PAUSE: Duration = Duration::from_millis(1);
 const FIN_DOUBLINGS: u32 = 6;
 /// The number of polls after which the FIN is sent in any case: after a second. A peer that has

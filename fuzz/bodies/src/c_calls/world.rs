@@ -289,7 +289,7 @@ impl World {
         }
     }
 
-    /// Chooses a key: of a region, mostly the newest.
+    /// Chooses the key of a region or window, counted from the newest.
     pub(super) fn context(&self, input: &mut Input<'_>) -> u32 {
         let nth = input.below(self.contexts.len());
         self.contexts[self.contexts.len() - 1 - nth]

@@ -17,8 +17,8 @@ use rustix::io::Errno;
 pub(crate) struct Joint(OnceLock<OwnDescriptor>);
 
 impl Joint {
-    /// Returns the set with the descriptors of another process that has become the parent of this
-    /// one. `set` is the inherited descriptor.
+    /// Returns the set that this process has inherited from its parent. `set` is the inherited
+    /// descriptor.
     pub(crate) fn inherited(set: OwnDescriptor) -> Self {
         Self(OnceLock::from(set))
     }

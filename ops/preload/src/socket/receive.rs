@@ -33,7 +33,7 @@ impl Socket {
             return Err(Errno::AGAIN);
         }
         if flags & MSG_OOB != 0 {
-            // SAFETY: the caller answers for the parts.
+            // SAFETY: the caller guarantees the parts.
             return unsafe { self.receive_urgent(into, flags) };
         }
         let wanted = into.len();
@@ -42,7 +42,7 @@ impl Socket {
         } else if wanted == 0 || into.has_null() {
             Place::None
         } else {
-            // SAFETY: the caller answers for the parts, none of which is null.
+            // SAFETY: the caller guarantees the parts, none of which is null.
             Place::Parts(unsafe { into.as_targets() })
         };
         self.run_receive(
@@ -76,7 +76,7 @@ impl Socket {
         if into.has_null() {
             return Err(Errno::FAULT);
         }
-        // SAFETY: the caller answers for the parts, none of which is null.
+        // SAFETY: the caller guarantees the parts, none of which is null.
         let mut parts = unsafe { into.as_targets() }.iter_mut();
         if let Some(part) = parts.find(|part| !part.is_empty()) {
             part[0] = byte;
