@@ -1,6 +1,6 @@
 //! Damaged pages: any bytes of any length are refused or give wrong values, but cause no panic.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 use std::net::SocketAddr;
 

@@ -1,6 +1,6 @@
 //! Pages that a process writes, and the listings that a reader on the same machine gets.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 use std::net::SocketAddr;
 use std::path::Path;

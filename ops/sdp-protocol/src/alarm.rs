@@ -29,7 +29,8 @@ impl Alarm {
         })
     }
 
-    /// Makes the descriptor readable from `due` on, or at once if `due` has passed.
+    /// Makes the descriptor readable from `due` on, or within a millisecond if `due` has passed.
+    /// `None` changes nothing.
     pub(crate) fn set(&self, due: Option<Instant>) {
         if let Some(due) = due {
             // A time of zero would stop the timer.

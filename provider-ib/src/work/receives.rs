@@ -1,6 +1,6 @@
 //! The receives of a shared receive queue.
 //!
-//! They complete in any order, so each has a slot instead of an index in a ring.
+//! Receives complete in any order, so each has a slot instead of an index in a ring.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};

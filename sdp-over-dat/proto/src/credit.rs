@@ -7,14 +7,14 @@
 //! * *The last credit* (CA4-82) is spent only on a message that carries no payload and gives the
 //!   peer new credits. So for each credit that one side loses, the other side gains at least one.
 //! * *The reserve*: data does not use the last [`reserve`] buffers at the peer, so control messages
-//!   pass even when nobody reads. The buffers of control messages are posted again in any case,
-//!   those of data when the data is read. So a sender that decides about data counts only the data
-//!   that is not acknowledged.
+//!   pass even when the application does not read. The buffers of control messages are posted again
+//!   in any case, those of data when the data is read. So a sender that decides about data counts
+//!   only the data that is not acknowledged.
 //!
-//! Because of the reserve, one empty Data message per opened window is enough. If an update were
-//! answered by another one because the first consumed a buffer, two idle ends would exchange
-//! updates for ever. With three buffers at both ends the reserve is two, and one update may need
-//! another in return: that one waits for the engine's tick ([`CreditUpdate::AtTick`]).
+//! Because of the reserve, one empty Data message per opened window is enough. If an update had to
+//! be answered by an update because it consumed a buffer, two idle ends would exchange updates for
+//! ever. With three buffers at both ends the reserve is two, and one update may need another in
+//! return: that one waits for the engine's tick ([`CreditUpdate::AtTick`]).
 
 use std::collections::VecDeque;
 
@@ -162,7 +162,7 @@ impl ReceiveCredits {
         }
     }
 
-    /// A message was received and consumed a buffer.
+    /// Records that a message was received and consumed a buffer.
     pub(crate) fn on_received(
         &mut self,
         seq: Seq,

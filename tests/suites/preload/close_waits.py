@@ -131,7 +131,7 @@ with select.epoll() as epoll:
     ended = libc.epoll_pwait(epoll.fileno(), EVENTS, 1, DEADLINE * 1000, nothing)
     assert (ended, ctypes.get_errno()) == (-1, errno.EINTR)
     assert len(handled) == 11, handled
-    assert signal.SIGALRM in signal.pthread_sigmask(signal.SIG_BLOCK, []), "the signal is not blocked again"
+    assert signal.SIGALRM in signal.pthread_sigmask(signal.SIG_BLOCK, []), "not blocked again"
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
 
     # A timeout applies to the whole wait.

@@ -17,34 +17,34 @@ def receive_from(pipe, count):
     return got
 
 
-def says_and_exits(address):
+def sends_and_exits(address):
     client = socket.create_connection(address)
-    client.sendall(b"said")
+    client.sendall(b"data")
 
 
-def says_and_closes(address):
+def sends_and_closes(address):
     with socket.create_connection(address) as client:
-        client.sendall(b"said")
+        client.sendall(b"data")
 
 
-def shuts_and_waits(address):
+def shuts_down_and_waits(address):
     with socket.create_connection(address) as client:
-        client.sendall(b"said")
+        client.sendall(b"data")
         client.shutdown(socket.SHUT_WR)
         assert client.recv(1) == b""
 
 
-def says_and_waits(address, writer):
+def sends_and_waits(address, writer):
     client = socket.create_connection(address)
-    client.sendall(b"said")
+    client.sendall(b"data")
     os.write(writer, b".")
     signal.pause()
 
 
-for way in (says_and_exits, says_and_closes, shuts_and_waits):
+for way in (sends_and_exits, sends_and_closes, shuts_down_and_waits):
     listener = socket.create_server(("127.0.0.1", 0))
     clients = [forked(way, listener.getsockname()) for _ in range(CLIENTS)]
-    if way is not shuts_and_waits:
+    if way is not shuts_down_and_waits:
         for client in clients:
             os.waitpid(client, 0)
     for _ in clients:
@@ -52,9 +52,9 @@ for way in (says_and_exits, says_and_closes, shuts_and_waits):
         peer, _ = listener.accept()
         assert is_offloaded(peer), way.__name__
         with peer:
-            assert receive(peer, 4) == b"said", way.__name__
+            assert receive(peer, 4) == b"data", way.__name__
             assert peer.recv(1) == b"", way.__name__
-    if way is shuts_and_waits:
+    if way is shuts_down_and_waits:
         ended(*clients)
     listener.close()
 
@@ -62,10 +62,10 @@ for way in (says_and_exits, says_and_closes, shuts_and_waits):
 # ends with it. So each client has a listener of its own, which shows that the bytes were received.
 listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(CLIENTS)]
 reader, writer = os.pipe()
-clients = [forked(says_and_waits, listener.getsockname(), writer) for listener in listeners]
+clients = [forked(sends_and_waits, listener.getsockname(), writer) for listener in listeners]
 assert receive_from(reader, CLIENTS) == b"." * CLIENTS
 for listener in listeners:
-    assert select.select([listener], [], [], DEADLINE)[0], "a client that says and waits"
+    assert select.select([listener], [], [], DEADLINE)[0], "no client to accept"
 for client in clients:
     os.kill(client, signal.SIGKILL)
     os.waitpid(client, 0)
@@ -73,4 +73,4 @@ for listener in listeners:
     peer, _ = listener.accept()
     assert is_offloaded(peer)
     with peer, listener:
-        assert receive(peer, 4) == b"said"
+        assert receive(peer, 4) == b"data"

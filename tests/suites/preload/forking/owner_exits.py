@@ -17,7 +17,7 @@ def dial(client):
     assert client.recv(1) == b""
 
 
-def speak(peer):
+def echo(peer):
     time.sleep(0.2)
     while data := peer.recv(65536):
         peer.sendall(data)
@@ -38,7 +38,7 @@ for leave in (os._exit, sys.exit):
             os._exit(0)
         peer, _ = listener.accept()
         if os.fork() == 0:
-            speak(peer)
+            echo(peer)
             os._exit(0)
         leave(0)
     os.close(writer)
