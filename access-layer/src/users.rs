@@ -35,7 +35,8 @@ impl Users {
             .map(|_| User(self.0.clone()))
     }
 
-    /// Refuses new users from now on. Returns `false`, and changes nothing, if there are users.
+    /// Refuses new users from now on. Returns `false`, and changes nothing, if there are users or
+    /// the owner is already being freed.
     #[must_use]
     pub fn close(&self) -> bool {
         self.0

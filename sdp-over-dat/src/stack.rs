@@ -110,7 +110,12 @@ impl Stack {
         let mut least = usize::MAX;
         let mut until = Some(Instant::now());
         loop {
-            let undelivered = self.inner.listed().iter().map(|it| it.undelivered()).sum();
+            let undelivered = self
+                .inner
+                .listed()
+                .iter()
+                .map(|socket| socket.undelivered())
+                .sum();
             if undelivered < least {
                 least = undelivered;
                 until = Instant::now().checked_add(patience);
@@ -250,7 +255,9 @@ impl StackInner {
     /// Returns each socket once, although both of its dispatchers are listed.
     fn listed(&self) -> Vec<Arc<Socket>> {
         let sockets = self.sockets();
-        let once = sockets.iter().filter(|(evd, it)| **evd == it.evd.id());
+        let once = sockets
+            .iter()
+            .filter(|(evd, socket)| **evd == socket.evd.id());
         once.map(|(_, socket)| Arc::clone(socket)).collect()
     }
 
@@ -301,7 +308,7 @@ fn serve(stack: &Arc<StackInner>) {
             }
         });
         due = due.min(now + stack.adapter.pause());
-        // A clone of `Stack` holds a reference to the stack, and a socket one to the adapter.
+        // A clone of `Stack` holds a reference to the stack, and a socket holds one to the adapter.
         if Arc::strong_count(stack) == 1 && Arc::strong_count(&stack.adapter) == 1 {
             return;
         }

@@ -437,18 +437,18 @@ fn socket_decisions_are_reported_on_request() -> Result<()> {
 /// not receive log lines.
 const REUSES: &str = "
 import os, socket
-def talk():
+def exchange():
     listener = socket.create_server(('127.0.0.1', 0))
     peer = socket.create_connection(listener.getsockname())
     peer.close()
     listener.close()
-talk()
+exchange()
 os.close(2)
 assert os.open('own', os.O_RDWR | os.O_CREAT) == 2
-talk()
+exchange()
 child = os.fork()
 if child == 0:
-    talk()
+    exchange()
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 assert os.stat('own').st_size == 0

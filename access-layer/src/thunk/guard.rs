@@ -80,17 +80,17 @@ pub(crate) struct Out<T>(*mut T);
 impl<T> Out<T> {
     /// Wraps an out-pointer that must not be null; otherwise argument `n` is invalid.
     #[inline]
-    pub(crate) fn required(place: *mut T, n: u32) -> DatResult<Self> {
-        if place.is_null() {
+    pub(crate) fn required(pointer: *mut T, n: u32) -> DatResult<Self> {
+        if pointer.is_null() {
             Err(DatError::invalid_arg(n))
         } else {
-            Ok(Self(place))
+            Ok(Self(pointer))
         }
     }
 
     /// Wraps an out-pointer that may be null.
-    pub(crate) fn optional(place: *mut T) -> Self {
-        Self(place)
+    pub(crate) fn optional(pointer: *mut T) -> Self {
+        Self(pointer)
     }
 
     #[inline]
@@ -107,12 +107,12 @@ impl<T> Out<T> {
 ///
 /// # Safety
 /// By the contract of all thunks: null, or points at a `T`.
-pub(crate) unsafe fn read<T: Copy>(place: *const T, n: u32) -> DatResult<T> {
-    if place.is_null() {
+pub(crate) unsafe fn read<T: Copy>(pointer: *const T, n: u32) -> DatResult<T> {
+    if pointer.is_null() {
         return Err(DatError::invalid_arg(n));
     }
     // SAFETY: the pointer is not null, so it points at a T; no alignment is assumed.
-    Ok(unsafe { place.read_unaligned() })
+    Ok(unsafe { pointer.read_unaligned() })
 }
 
 /// Returns a segment list, used in place: arguments 2 (count) and 3 (list) of every post call.

@@ -24,7 +24,7 @@ fn with_unread(mock: &Mock, all: &Objects, requests: &Evd, over_socket: bool) ->
 }
 
 /// Checks that the request was rejected before its endpoint was freed, and that no object is left.
-fn expect_all_gone(mock: &Mock, unread_peer: Option<UnixStream>) {
+fn check_all_freed(mock: &Mock, unread_peer: Option<UnixStream>) {
     let log = mock.log();
     let words: Vec<_> = log.split(' ').collect();
     let at = |word| words.iter().rposition(|known| *known == word);
@@ -63,12 +63,12 @@ fn an_unread_request_leaves_nothing_behind_whatever_is_dropped_first() {
                 drop(all);
                 dropped(unread)
             };
-            expect_all_gone(&mock, peer);
+            check_all_freed(&mock, peer);
         }
     }
 }
 
-/// Here the endpoint holds the dispatcher in which its own request is queued.
+/// The endpoint holds the dispatcher in which its own request is queued.
 #[test]
 fn an_unread_request_in_the_endpoints_own_dispatcher_keeps_nothing_open() {
     for over_socket in [true, false] {
@@ -90,7 +90,7 @@ fn an_unread_request_in_the_endpoints_own_dispatcher_keeps_nothing_open() {
             }
             let peer = dropped(unread);
             drop(all);
-            expect_all_gone(&mock, peer);
+            check_all_freed(&mock, peer);
         }
     }
 }
@@ -115,8 +115,8 @@ fn a_request_kept_for_later_still_has_its_endpoint() {
     let mock = Mock::new();
     let all = objects();
     let unread = with_unread(&mock, &all, &all.requests, true);
-    let nobody = all.ep.id();
-    assert!(all.requests.wait_completion(nobody, 0, SOON).is_err());
+    let other = all.ep.id();
+    assert!(all.requests.wait_completion(other, 0, SOON).is_err());
     let Unread::Socket(ssp, mut peer) = unread else {
         panic!("no socket");
     };

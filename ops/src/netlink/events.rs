@@ -226,7 +226,7 @@ mod tests {
             name: name(),
             running: false,
         };
-        let began = Change::Device {
+        let appeared = Change::Device {
             device: 7,
             name: name(),
             running: true,
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(noted(&known, device(7, 9000, false)), [mtu, stopped]);
         assert_eq!(noted(&known, device(7, 1500, true)), [Change::Routing]);
         // The MTU of a new device is no change of its MTU.
-        assert_eq!(noted(&[], device(7, 1500, true)), [began]);
+        assert_eq!(noted(&[], device(7, 1500, true)), [appeared]);
     }
 
     #[test]
@@ -261,8 +261,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_happened_since_a_moment_ago() {
-        // In a shared namespace something may happen; then a change is reported, but none is lost.
+    fn no_change_is_lost_in_a_short_time() {
+        // In a shared namespace there may be changes, but too few to fill the buffer.
         let mut events = Events::open().unwrap();
         assert!(!events.take().contains(&Change::Lost));
     }

@@ -10,7 +10,7 @@ use crate::observe::page::Page;
 use crate::observe::state::State;
 use crate::observe::writer::Writer;
 
-/// The index of a socket without a record.
+/// The index of a socket that no page lists.
 const NOWHERE: u32 = u32::MAX;
 
 /// The record of a socket. Dropping it removes the socket from the list.
@@ -126,8 +126,8 @@ impl Record {
         }
     }
 
-    /// Lists a socket that was inherited over a fork in this process's page. The first thread lists
-    /// it, and other threads do not count until the socket is listed.
+    /// Lists, in this process's page, a socket that was inherited through a fork. The first thread
+    /// lists it, and other threads do not count until the socket is listed.
     #[cold]
     fn list_again(&self, before: *mut Page) -> Option<(&'static Page, u32)> {
         let state = State::of(self.state.load(Ordering::Relaxed))?;

@@ -193,7 +193,7 @@ fn a_peers_answer_is_dropped_when_the_network_changes() -> Result<()> {
 /// A shell that was started before this process opened descriptors that the shell would inherit.
 struct Shell {
     process: Child,
-    said: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
 }
 
 impl Shell {
@@ -202,9 +202,9 @@ impl Shell {
         shell.stdin(Stdio::piped()).stdout(Stdio::piped());
         let _alone = NO_CHILDREN.write().ignore_poison();
         let mut process = shell.spawn()?;
-        let said = process.stdout.take().map(BufReader::new);
-        let said = said.ok_or(anyhow!("no pipe"))?;
-        Ok(Self { process, said })
+        let output = process.stdout.take().map(BufReader::new);
+        let output = output.ok_or(anyhow!("no pipe"))?;
+        Ok(Self { process, output })
     }
 
     /// Runs a command and waits for its end.
@@ -212,7 +212,7 @@ impl Shell {
         let stdin = self.process.stdin.as_mut().ok_or(anyhow!("no pipe"))?;
         writeln!(stdin, "({command}) && echo done || echo failed")?;
         let mut line = String::new();
-        self.said.read_line(&mut line)?;
+        self.output.read_line(&mut line)?;
         ensure!(line == "done\n", "{command}: {line}");
         Ok(())
     }

@@ -125,7 +125,7 @@ pub(crate) enum ConsumerEvent {
     Unreachable,
     /// The consumer's timeout passed.
     TimedOut,
-    /// The accepted peer has disconnected.
+    /// The request was accepted, but no connection was established.
     AcceptFailed,
     /// The connection ended in good order.
     Disconnected,

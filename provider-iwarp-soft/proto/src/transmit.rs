@@ -43,7 +43,7 @@ pub enum TransmitPayload {
         len: u32,
     },
     /// A range of registered memory that the peer reads. The range was checked when the request
-    /// arrived. If the registration has gone since, call [`crate::Connection::refuse_response`]
+    /// arrived. If the registration has ended since, call [`crate::Connection::refuse_response`]
     /// instead of transmitting this FPDU.
     ReadResponse {
         /// The STag the peer reads from.

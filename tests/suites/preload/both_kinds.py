@@ -5,11 +5,11 @@ import socket
 import subprocess
 import sys
 
-DIAL = """
+CLIENT = """
 import socket, sys
-dialled = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-dialled.sendall(sys.argv[2].encode())
-print(dialled.recv(9).decode())
+client = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+client.sendall(sys.argv[2].encode())
+print(client.recv(9).decode())
 """
 
 listener = socket.create_server(("", 0))
@@ -17,12 +17,12 @@ port = str(listener.getsockname()[1])
 plain = dict(os.environ)
 plain.pop("LD_PRELOAD", None)
 for name, environment in (("plain", plain), ("offloaded", dict(os.environ))):
-    command = [sys.executable, "-c", DIAL, port, name]
+    command = [sys.executable, "-c", CLIENT, port, name]
     child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
     peer, address = listener.accept()
     assert address[0] == "127.0.0.1"
-    said = peer.recv(20).decode()
-    assert said == name, said
+    received = peer.recv(20).decode()
+    assert received == name, received
     peer.sendall(b"served")
     assert child.stdout.read() == b"served\n"
     assert child.wait() == 0

@@ -6,12 +6,12 @@ import socket
 
 
 def echo(one, other):
-    for here, there in ((one, other), (other, one)):
-        here.sendall(b"ping")
-        assert there.recv(4) == b"ping"
+    for sender, receiver in ((one, other), (other, one)):
+        sender.sendall(b"ping")
+        assert receiver.recv(4) == b"ping"
 
 
-def dial(listener):
+def connect(listener):
     client = socket.create_connection(listener.getsockname(), timeout=DEADLINE)
     return client, is_offloaded(client)
 
@@ -57,7 +57,7 @@ listener.close()
 
 # The listener has only one number now, and is offered when it listens again.
 other.listen()
-client, offloaded = dial(other)
+client, offloaded = connect(other)
 server = other.accept()[0]
 assert is_offloaded(server) == offloaded
 echo(client, server)

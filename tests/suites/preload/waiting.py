@@ -21,8 +21,8 @@ def call(name, *arguments):
 
 def connected(host):
     with socket.create_server((host, 0)) as listener:
-        dialled = socket.create_connection(listener.getsockname())
-        return dialled, listener.accept()[0]
+        client = socket.create_connection(listener.getsockname())
+        return client, listener.accept()[0]
 
 
 def limit(sock, name, seconds):
@@ -35,7 +35,7 @@ def reset(sock):
     sock.close()
 
 
-def hears(flags, then=None, size=10, timeout=DEADLINE, before=lambda b: b.sendall(b"hello")):
+def receiving(flags, then=None, size=10, timeout=DEADLINE, before=lambda b: b.sendall(b"hello")):
     """Receives with `flags` when five bytes were received, and then the remaining bytes."""
 
     def run(a, b):
@@ -57,7 +57,7 @@ def hears(flags, then=None, size=10, timeout=DEADLINE, before=lambda b: b.sendal
     return run
 
 
-def urgently(flags=0, timeout=DEADLINE, drained=False):
+def sending_urgent(flags=0, timeout=DEADLINE, drained=False):
     """Sends an urgent byte when the socket is full."""
 
     def run(a, b):
@@ -81,21 +81,21 @@ def urgently(flags=0, timeout=DEADLINE, drained=False):
     return run
 
 
-def in_time(scene, is_in_time):
-    """Plays a scene with longer and longer timeouts, because on a busy machine the first ones may pass
+def in_time(case, is_in_time):
+    """Runs a case with longer and longer timeouts, because on a busy machine the first ones may pass
     before the peer's thread has run."""
 
     def run(a, b):
         for timeout in (3, 20):
-            told = scene(timeout)(a, b)
-            if is_in_time(told):
+            result = case(timeout)(a, b)
+            if is_in_time(result):
                 break
-        return told
+        return result
 
     return run
 
 
-def say(more):
+def send(more):
     return lambda b: b.sendall(more)
 
 
@@ -110,35 +110,36 @@ def then_more(b):
     b.sendall(b"more")
 
 
-SCENES = {}
+CASES = {}
 # A peek at the kernel's Unix sockets returns the available bytes.
-for name, flags in ({"receive": ALL} if LOCAL else {"receive": ALL, "look": PEEK | ALL}).items():
-    SCENES |= {
-        f"{name}, and the rest comes": hears(flags, say(b"world")),
-        f"{name}, and more than the rest comes": hears(flags, say(b"world and more")),
-        f"{name}, and the rest comes in two": hears(
+for name, flags in ({"receive": ALL} if LOCAL else {"receive": ALL, "peek": PEEK | ALL}).items():
+    CASES |= {
+        f"{name}, and the rest comes": receiving(flags, send(b"world")),
+        f"{name}, and more than the rest comes": receiving(flags, send(b"world and more")),
+        f"{name}, and the rest comes in two": receiving(
             flags, lambda b: (b.sendall(b"wo"), let_others_run(10), b.sendall(b"rld"))
         ),
-        f"{name}, and nothing comes in time": hears(flags, timeout=0.1),
+        f"{name}, and nothing comes in time": receiving(flags, timeout=0.1),
         f"{name}, and a part comes in time": in_time(
-            lambda timeout: hears(flags, say(b"w"), timeout=timeout), lambda told: told[0] == 6
+            lambda timeout: receiving(flags, send(b"w"), timeout=timeout),
+            lambda result: result[0] == 6,
         ),
-        f"{name}, now": hears(flags | NOW),
-        f"{name}, and the end comes": hears(flags, lambda b: b.shutdown(socket.SHUT_WR)),
-        f"{name}, and an urgent byte comes": hears(flags, urgent),
-        f"{name}, and an urgent byte with more behind it comes": hears(flags, then_more),
-        f"{name} behind an urgent byte": hears(flags, before=then_more),
-        f"{name} of what is there": hears(flags, size=3),
+        f"{name}, now": receiving(flags | NOW),
+        f"{name}, and the end comes": receiving(flags, lambda b: b.shutdown(socket.SHUT_WR)),
+        f"{name}, and an urgent byte comes": receiving(flags, urgent),
+        f"{name}, and an urgent byte with more behind it comes": receiving(flags, then_more),
+        f"{name} behind an urgent byte": receiving(flags, before=then_more),
+        f"{name} of a part of the bytes": receiving(flags, size=3),
     }
     if not LOCAL:
         # The kernel's Unix sockets have no reset without unread bytes.
-        SCENES[f"{name}, and a reset comes"] = hears(flags, reset)
-SCENES |= {
-    "urgent, when there is room": urgently(drained=True),
-    "urgent, in time": urgently(timeout=0.1),
-    "urgent, now": urgently(NOW),
+        CASES[f"{name}, and a reset comes"] = receiving(flags, reset)
+CASES |= {
+    "urgent, when there is room": sending_urgent(drained=True),
+    "urgent, in time": sending_urgent(timeout=0.1),
+    "urgent, now": sending_urgent(NOW),
 }
-for name, run in SCENES.items():
+for name, run in CASES.items():
     print(name, flush=True)
     result = []
     for host in ("127.0.0.1", "127.0.0.2"):

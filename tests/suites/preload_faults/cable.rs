@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use stack_tests::{OffloadProtocol, Program, Veth, is_full, not_run};
 
 use crate::Test;
-use crate::process::{HOST, Place, Process};
+use crate::process::{Environment, HOST, Process};
 use crate::roles::PATIENCE;
 
 /// The time limit of the tools.
@@ -57,7 +57,7 @@ const BOTH: [End; 2] = [End::Near, End::Far];
 
 /// The cable and the programs at its ends.
 pub(crate) struct Line {
-    place: Place,
+    environment: Environment,
     veth: Veth,
 }
 
@@ -67,12 +67,12 @@ pub(crate) type Pair = [Process; 2];
 impl Line {
     /// Makes the cable. Returns `None`, with a message, if a cable cannot be made.
     fn new(protocol: &'static OffloadProtocol) -> Result<Option<Self>> {
-        let place = Place::new(protocol)?;
-        let Some(veth) = place.cable()? else {
+        let environment = Environment::new(protocol)?;
+        let Some(veth) = environment.cable()? else {
             not_run("network namespaces are not permitted");
             return Ok(None);
         };
-        let line = Self { place, veth };
+        let line = Self { environment, veth };
         for (tool, probe) in [
             ("nft", "add table inet probe"),
             (
@@ -94,7 +94,7 @@ impl Line {
 
     fn start_with(&self, end: End, role: &str, with: impl FnOnce(&mut Command)) -> Result<Process> {
         let mut entered = Ok(());
-        let process = Process::start_with(role, &self.place, |command| {
+        let process = Process::start_with(role, &self.environment, |command| {
             with(command);
             command.env(HOST, Veth::FAR_V4.to_string());
             if let End::Far = end {
@@ -175,7 +175,7 @@ impl Line {
 
     /// Checks that both ends of the one connection are offloaded.
     fn check_offloaded(&self) -> Result<()> {
-        let listed = self.place.listed()?;
+        let listed = self.environment.listed()?;
         let is_open = |line: &&str| line.starts_with("sdp ") && line.contains(" ESTAB ");
         let is_tcp = |line: &str| line.starts_with("tcp ");
         let open = listed.lines().filter(is_open).count();
@@ -207,7 +207,7 @@ impl Line {
         };
         ensure!(near == (far.1, far.0), "{near:?} and {far:?}");
         ensure!(near.0.min(near.1) >= bytes, "{near:?} of {bytes}");
-        self.place.check_end()
+        self.environment.check_end()
     }
 
     /// Waits while the cable or the peer is unusable, and checks that the connection remains.
@@ -318,5 +318,5 @@ fn a_cut_cable_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
     }
     ensure!(lines[0].starts_with("by TimedOut"), "{lines:?}");
     ensure!(lines[..2] == lines[2..], "{lines:?}");
-    line.place.check_end()
+    line.environment.check_end()
 }

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use stack_tests::{OffloadProtocol, is_full};
 use tempfile::NamedTempFile;
 
-use crate::process::{Place, Process};
+use crate::process::{Environment, Process};
 
 const CONNECTIONS: usize = 1000;
 const CYCLES: usize = 10_000;
@@ -17,11 +17,11 @@ const LONG: Duration = Duration::from_mins(10);
 
 /// All connections are open at the same time, and each carries its own bytes in both directions.
 pub(crate) fn a_thousand_connections(protocol: &'static OffloadProtocol) -> Result<()> {
-    let place = Place::new(protocol)?;
+    let environment = Environment::new(protocol)?;
     let log = NamedTempFile::new()?;
     let start = |role: &str| {
         let log = log.reopen()?;
-        Process::start_with(role, &place, |command| {
+        Process::start_with(role, &environment, |command| {
             command.env("DAT_LOG", "warn").stderr(log);
         })
     };
@@ -40,38 +40,38 @@ pub(crate) fn a_thousand_connections(protocol: &'static OffloadProtocol) -> Resu
         "{events} asynchronous events, such as {:?}",
         log.lines().next()
     );
-    place.check_end()
+    environment.check_end()
 }
 
 /// Both ends hold as many descriptors, threads and mappings afterwards as before.
 pub(crate) fn thousands_of_connections_in_turn(protocol: &'static OffloadProtocol) -> Result<()> {
-    let place = Place::new(protocol)?;
-    let server = Process::start("echo", &place)?;
+    let environment = Environment::new(protocol)?;
+    let server = Process::start("echo", &environment)?;
     let port = server.read_line("port")?;
     let cycles = if protocol.is_sdp && !is_full() {
         CYCLES_QUICK
     } else {
         CYCLES
     };
-    let client = Process::start(&format!("cycle {port} {cycles}"), &place)?;
+    let client = Process::start(&format!("cycle {port} {cycles}"), &environment)?;
     ensure!(client.read_line_within("cycled", LONG)? == cycles.to_string());
     client.finish()?;
     server.read_line("served")?;
     server.finish()?;
-    place.check_end()
+    environment.check_end()
 }
 
 /// A program that runs out of descriptors gets an error, and can continue after closing some.
 pub(crate) fn without_descriptors(protocol: &'static OffloadProtocol) -> Result<()> {
-    let place = Place::new(protocol)?;
-    let server = Process::start("echo", &place)?;
+    let environment = Environment::new(protocol)?;
+    let server = Process::start("echo", &environment)?;
     let port = server.read_line("port")?;
-    let client = Process::start(&format!("exhaust {port}"), &place)?;
+    let client = Process::start(&format!("exhaust {port}"), &environment)?;
     let made: usize = client.read_line("exhausted at")?.parse()?;
     ensure!(made > 8, "{made} connections");
     client.read_line("recovered")?;
     client.finish()?;
     server.read_line("served")?;
     server.finish()?;
-    place.check_end()
+    environment.check_end()
 }

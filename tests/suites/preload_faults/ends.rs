@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 use stack_tests::{OffloadProtocol, is_full};
 
-use crate::process::{Place, Process};
+use crate::process::{Environment, Process};
 
 /// The time for which the peer is stopped in the long form.
 const LONG: Duration = Duration::from_secs(30);
@@ -20,10 +20,10 @@ fn count(line: &str) -> Result<(u64, &str)> {
 
 /// The receiver gets the end of the stream or a reset. All earlier bytes are in the right order.
 pub(crate) fn a_killed_sender_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
-    let place = Place::new(protocol)?;
-    let receiver = Process::start("receive", &place)?;
+    let environment = Environment::new(protocol)?;
+    let receiver = Process::start("receive", &environment)?;
     let port = receiver.read_line("port")?;
-    let sender = Process::start(&format!("send {port} endless"), &place)?;
+    let sender = Process::start(&format!("send {port} endless"), &environment)?;
     sender.read_line("far")?;
     sender.signal(Signal::SIGKILL)?;
     let line = receiver.read_line("received")?;
@@ -32,15 +32,15 @@ pub(crate) fn a_killed_sender_is_seen(protocol: &'static OffloadProtocol) -> Res
     ensure!(how == "end" || how == "ConnectionReset", "{line}");
     receiver.finish()?;
     drop(sender);
-    place.check_end()
+    environment.check_end()
 }
 
 /// The sender gets an error because the receiver is gone.
 pub(crate) fn a_killed_receiver_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
-    let place = Place::new(protocol)?;
-    let receiver = Process::start("receive", &place)?;
+    let environment = Environment::new(protocol)?;
+    let receiver = Process::start("receive", &environment)?;
     let port = receiver.read_line("port")?;
-    let sender = Process::start(&format!("send {port} endless"), &place)?;
+    let sender = Process::start(&format!("send {port} endless"), &environment)?;
     sender.read_line("far")?;
     receiver.signal(Signal::SIGKILL)?;
     let line = sender.read_line("sent")?;
@@ -48,17 +48,17 @@ pub(crate) fn a_killed_receiver_is_seen(protocol: &'static OffloadProtocol) -> R
     ensure!(how == "BrokenPipe" || how == "ConnectionReset", "{line}");
     sender.finish()?;
     drop(receiver);
-    place.check_end()
+    environment.check_end()
 }
 
 /// The socket of the stopped peer fills, the sender's socket shows that it is full, and
 /// transmission continues where it stopped.
 pub(crate) fn a_stopped_peer_loses_nothing(protocol: &'static OffloadProtocol) -> Result<()> {
-    let place = Place::new(protocol)?;
-    let receiver = Process::start("receive", &place)?;
+    let environment = Environment::new(protocol)?;
+    let receiver = Process::start("receive", &environment)?;
     let port = receiver.read_line("port")?;
     let bytes = 32 << 20;
-    let mut sender = Process::start(&format!("fill {port} {bytes}"), &place)?;
+    let mut sender = Process::start(&format!("fill {port} {bytes}"), &environment)?;
     // A peer that is stopped earlier is not offloaded.
     sender.read_line("connected")?;
     receiver.signal(Signal::SIGSTOP)?;
@@ -73,15 +73,15 @@ pub(crate) fn a_stopped_peer_loses_nothing(protocol: &'static OffloadProtocol) -
     ensure!(receiver.read_line("received")? == format!("{bytes} end"));
     sender.finish()?;
     receiver.finish()?;
-    place.check_end()
+    environment.check_end()
 }
 
 /// If a peer is stopped and then killed, the connection ends.
 pub(crate) fn a_stopped_peer_can_be_killed(protocol: &'static OffloadProtocol) -> Result<()> {
-    let place = Place::new(protocol)?;
-    let receiver = Process::start("receive", &place)?;
+    let environment = Environment::new(protocol)?;
+    let receiver = Process::start("receive", &environment)?;
     let port = receiver.read_line("port")?;
-    let mut sender = Process::start(&format!("fill {port} {}", 32 << 20), &place)?;
+    let mut sender = Process::start(&format!("fill {port} {}", 32 << 20), &environment)?;
     sender.read_line("connected")?;
     receiver.signal(Signal::SIGSTOP)?;
     sender.write_line("go on")?;
@@ -92,5 +92,5 @@ pub(crate) fn a_stopped_peer_can_be_killed(protocol: &'static OffloadProtocol) -
     ensure!(how == "BrokenPipe" || how == "ConnectionReset", "{line}");
     sender.finish()?;
     drop(receiver);
-    place.check_end()
+    environment.check_end()
 }

@@ -13,7 +13,7 @@ use stack_tests::frame_writer::{enhanced_reply, enhanced_request, reply};
 use stack_tests::{IA_NAME, Leave, OffloadProtocol, Stage};
 use tempfile::TempDir;
 
-use crate::process::{Place, Process};
+use crate::process::{Environment, Process};
 
 /// The time limit of a connection. Offload protocols may delay TCP by a fifth of a second; the rest
 /// is for a busy machine. The limit is half of the time limit of [`Leave::Tcp`].
@@ -217,24 +217,24 @@ impl Case {
 
     /// Connects a program to a peer that behaves like this.
     pub(crate) fn run(&self, protocol: &'static OffloadProtocol) -> Result<()> {
-        let place = Place::with_leave(self.leave(), protocol)?;
+        let environment = Environment::with_leave(self.leave(), protocol)?;
         let service = echo()?;
         self.mapper.begin()?;
         let role = format!("visit {}", service.port());
         let files = TempDir::new()?;
         let listed = self.provider.listed(files.path())?;
-        let visitor = Process::start_with(&role, &place, |command| {
+        let visitor = Process::start_with(&role, &environment, |command| {
             if let Some(file) = listed {
                 command.env("DAT_OVERRIDE", file);
             }
         })?;
         let took = Duration::from_millis(visitor.read_line("visited")?.parse()?);
         ensure!(took < SOON, "it took {took:?}");
-        let listed = place.listed()?;
+        let listed = environment.listed()?;
         let has_reason = |line: &str| line.starts_with("tcp ") && line.contains(self.reason);
         ensure!(listed.lines().any(has_reason), "{listed}");
         visitor.finish()?;
-        let messages = place.messages_of_victims()?;
+        let messages = environment.messages_of_victims()?;
         ensure!(
             messages == 0,
             "{messages} SDP messages where no connection was made"
@@ -247,10 +247,10 @@ impl Case {
 pub(crate) fn another_version_receives_this_version(
     protocol: &'static OffloadProtocol,
 ) -> Result<()> {
-    let place = Place::new(protocol)?;
-    let server = Process::start("receive", &place)?;
+    let environment = Environment::new(protocol)?;
+    let server = Process::start("receive", &environment)?;
     let service = SocketAddr::from((Ipv4Addr::LOCALHOST, server.read_line("port")?.parse()?));
-    let listed = place.listed()?;
+    let listed = environment.listed()?;
     let has_adapter = |line: &str| line.starts_with("sdp ") && line.contains(IA_NAME);
     ensure!(listed.lines().any(has_adapter), "no adapter in {listed}");
     let mut peer = TcpStream::connect(ask(service)?)?;
@@ -269,10 +269,10 @@ pub(crate) fn another_version_receives_this_version(
     let ack = &private_data[4..];
     ensure!(ack[0] == 1 && ack[16] == 0x22, "{private_data:02x?}");
     // The service still works.
-    Process::start(&format!("send {} 1000", service.port()), &place)?.finish()?;
+    Process::start(&format!("send {} 1000", service.port()), &environment)?.finish()?;
     ensure!(server.read_line("received")? == "1000 end");
     server.finish()?;
-    place.check_end()
+    environment.check_end()
 }
 
 /// Queries the port mapper for the address at which a service is offered.

@@ -29,7 +29,7 @@ pub(crate) struct Process {
 
 /// The environment of one test: a network of its own, the settings of `opsrun`, and the directory
 /// in which its processes publish their sockets.
-pub(crate) struct Place {
+pub(crate) struct Environment {
     ops: OpsRun,
     _settings: TempDir,
     pages: TempDir,
@@ -37,7 +37,7 @@ pub(crate) struct Place {
     net: NetSpace,
 }
 
-impl Place {
+impl Environment {
     pub(crate) fn new(protocol: &'static OffloadProtocol) -> Result<Self> {
         Self::with_leave(Leave::Tcp, protocol)
     }
@@ -98,26 +98,26 @@ impl Place {
 
 impl Process {
     /// Starts a process.
-    pub(crate) fn start(role: &str, place: &Place) -> Result<Self> {
-        Self::start_with(role, place, |_| {})
+    pub(crate) fn start(role: &str, environment: &Environment) -> Result<Self> {
+        Self::start_with(role, environment, |_| {})
     }
 
     /// Starts a process with further settings.
     pub(crate) fn start_with(
         role: &str,
-        place: &Place,
+        environment: &Environment,
         with: impl FnOnce(&mut Command),
     ) -> Result<Self> {
-        let mut command = place.ops.preloaded(std::env::current_exe()?);
+        let mut command = environment.ops.preloaded(std::env::current_exe()?);
         with(&mut command);
         let mut child = command
-            .env("OPS_PAGES", place.pages.path())
+            .env("OPS_PAGES", environment.pages.path())
             .env(ROLE, role)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("starting {role}"))?;
-        let output = child.stdout.take().context("it has an output")?;
+        let output = child.stdout.take().context("no pipe from the process")?;
         let (sender, lines) = channel();
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -163,7 +163,7 @@ impl Process {
 
     /// Writes a line to the process.
     pub(crate) fn write_line(&mut self, line: &str) -> Result<()> {
-        let to = self.stdin.as_mut().context("its input is open")?;
+        let to = self.stdin.as_mut().context("its input is closed")?;
         writeln!(to, "{line}").with_context(|| format!("writing to {}", self.role))
     }
 

@@ -19,7 +19,7 @@ pub(crate) struct Case {
     /// Starts the server.
     pub(crate) start: fn(&Scene) -> Result<Running>,
     /// Runs clients of this side, and verifies the data that they receive.
-    pub(crate) talk: fn(&Scene, Side) -> Result<()>,
+    pub(crate) run_clients: fn(&Scene, Side) -> Result<()>,
     /// The signal that ends the server.
     pub(crate) end: Signal,
 }
@@ -47,8 +47,13 @@ impl Case {
         }
         let made = TcpMade::at(self.port)?;
         for side in arrangement.clients() {
-            let context = || format!("clients: {side:?}; the server said:\n{}", server.text());
-            (self.talk)(&scene, *side).with_context(context)?;
+            let context = || {
+                format!(
+                    "clients: {side:?}; output of the server:\n{}",
+                    server.text()
+                )
+            };
+            (self.run_clients)(&scene, *side).with_context(context)?;
             let over_tcp = made.since_last_call()?;
             if arrangement.server() == Side::Offloading && *side == Side::Offloading {
                 ensure!(
@@ -57,7 +62,7 @@ impl Case {
                     context()
                 );
             } else {
-                ensure!(over_tcp > 0, "nothing went over TCP\n{}", context());
+                ensure!(over_tcp > 0, "no connection used TCP\n{}", context());
             }
         }
         ensure!(

@@ -21,11 +21,11 @@ pub(crate) const CASES: &[Case] = &[Case {
         let server = script(scene.server(INTERPRETER), SERVER);
         server.args_line(&format!("{HOST} {PORT}")).spawn()
     },
-    talk,
+    run_clients,
     end: Signal::SIGTERM,
 }];
 
-fn talk(scene: &Scene, side: Side) -> Result<()> {
+fn run_clients(scene: &Scene, side: Side) -> Result<()> {
     scene.file("upload", if scene.is_long() { 256 << 20 } else { 16 << 20 })?;
     let url = format!("http://{HOST}:{PORT}");
     let upload = format!("-sSf -T upload {url}/upload");

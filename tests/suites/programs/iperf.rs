@@ -23,11 +23,11 @@ pub(crate) const CASES: &[Case] = &[Case {
             .args_line(&format!("-s -B {HOST} -p {PORT}"))
             .spawn()
     },
-    talk,
+    run_clients,
     end: Signal::SIGTERM,
 }];
 
-fn talk(scene: &Scene, side: Side) -> Result<()> {
+fn run_clients(scene: &Scene, side: Side) -> Result<()> {
     let amount = if scene.is_long() { "4G" } else { "32M" };
     for how in ["", "-P 4", "-R", "-P 4 -R", "-Z", "-Z -R", "-P 2 --bidir"] {
         let line = format!("-c {HOST} -p {PORT} -n {amount} {how}");

@@ -25,7 +25,7 @@ pub(crate) const CASES: &[Case] = &[Case {
             .args_line(&format!("-l {HOST} -p {PORT} -U 0 -t 4 -m 64 {user}"))
             .spawn()
     },
-    talk: |scene, side| {
+    run_clients: |scene, side| {
         let client = script(scene.program(side, super::python::INTERPRETER), CLIENT);
         scene
             .run(client.args_line(&format!("{HOST} {PORT}")))?

@@ -37,7 +37,7 @@ pub(crate) const EXTRAS: &[Extra] = &[
             name: "vsftpd: default configuration, anonymous users",
             port: 2121,
             start: ftp_server,
-            talk: fetch_by_ftp,
+            run_clients: fetch_by_ftp,
             end: Signal::SIGTERM,
         },
         needs: &["/usr/sbin/vsftpd"],
@@ -49,7 +49,7 @@ pub(crate) const EXTRAS: &[Extra] = &[
             name: "haproxy: TCP by splice, SO_REUSEPORT",
             port: 8090,
             start: |scene| proxy(scene, ""),
-            talk: fetch_by_proxy,
+            run_clients: fetch_by_proxy,
             end: Signal::SIGTERM,
         },
         needs: &["/usr/sbin/haproxy"],
@@ -61,7 +61,7 @@ pub(crate) const EXTRAS: &[Extra] = &[
             name: "haproxy: TCP by splice, noreuseport",
             port: 8090,
             start: |scene| proxy(scene, "global\n noreuseport\n"),
-            talk: fetch_by_proxy,
+            run_clients: fetch_by_proxy,
             end: Signal::SIGTERM,
         },
         needs: &["/usr/sbin/haproxy"],
@@ -143,7 +143,7 @@ pub(crate) const EXTRAS: &[Extra] = &[
             name: "MariaDB: rows of 100 KB",
             port: 3306,
             start: mariadb,
-            talk: query,
+            run_clients: query,
             end: Signal::SIGTERM,
         },
         needs: &["/usr/sbin/mariadbd", "/usr/bin/mariadb"],
@@ -160,21 +160,21 @@ const fn echo(
     is_heavy: bool,
     has_sdp: bool,
 ) -> Extra {
-    let talk = match port {
-        7777 => talk::<7777>,
-        7778 => talk::<7778>,
-        7779 => talk::<7779>,
-        7780 => talk::<7780>,
-        7781 => talk::<7781>,
-        7782 => talk::<7782>,
-        _ => talk::<7783>,
+    let run_clients = match port {
+        7777 => run_clients::<7777>,
+        7778 => run_clients::<7778>,
+        7779 => run_clients::<7779>,
+        7780 => run_clients::<7780>,
+        7781 => run_clients::<7781>,
+        7782 => run_clients::<7782>,
+        _ => run_clients::<7783>,
     };
     Extra {
         case: Case {
             name,
             port,
             start,
-            talk,
+            run_clients,
             end: Signal::SIGTERM,
         },
         needs,
@@ -189,7 +189,7 @@ impl Extra {
         self.has_sdp || !protocol.is_sdp
     }
 
-    /// The first program that is missing.
+    /// The first file that is missing.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         let is_missing = |file: &&&str| !Path::new(file).exists();
         self.needs.iter().find(is_missing).copied()
@@ -197,7 +197,7 @@ impl Extra {
 }
 
 /// The clients of an echo server.
-fn talk<const PORT: u16>(scene: &Scene, side: Side) -> Result<()> {
+fn run_clients<const PORT: u16>(scene: &Scene, side: Side) -> Result<()> {
     let clients = script(scene.program(side, INTERPRETER), CLIENTS);
     let turns = if scene.is_long() { 50 } else { 3 };
     let finished = scene.run(clients.args_line(&format!("{HOST} {PORT} {turns}")))?;
@@ -263,7 +263,7 @@ fn inetd(scene: &Scene) -> Result<Running> {
     server.arg(scene.path("inetd.conf")).spawn()
 }
 
-/// A program that accepts on a listener whose descriptor number it received.
+/// A program that accepts on an inherited listener. Its argument is the descriptor number.
 const ACCEPTS: &str = include_str!("accepts.py");
 
 fn activated(scene: &Scene) -> Result<Running> {
@@ -327,7 +327,7 @@ fn query(scene: &Scene, side: Side) -> Result<()> {
         .collect();
     ensure!(
         finished.text == expected,
-        "{} bytes are wrong",
+        "a wrong result of {} bytes",
         finished.text.len()
     );
     Ok(())

@@ -18,21 +18,21 @@ pub(crate) const CASES: &[Case] = &[
         name: "nginx: 2 workers",
         port: PORT,
         start: |scene| start(scene, "worker_processes 2;", ""),
-        talk,
+        run_clients,
         end: Signal::SIGQUIT,
     },
     Case {
         name: "nginx: 2 workers, reuseport",
         port: PORT,
         start: |scene| start(scene, "worker_processes 2;", "reuseport"),
-        talk,
+        run_clients,
         end: Signal::SIGQUIT,
     },
     Case {
         name: "nginx: one process",
         port: PORT,
         start: |scene| start(scene, "master_process off;", ""),
-        talk,
+        run_clients,
         end: Signal::SIGQUIT,
     },
 ];
@@ -70,7 +70,7 @@ fn start(scene: &Scene, processes: &str, listen: &str) -> Result<Running> {
         .spawn()
 }
 
-fn talk(scene: &Scene, side: Side) -> Result<()> {
+fn run_clients(scene: &Scene, side: Side) -> Result<()> {
     let url = format!("http://{HOST}:{PORT}");
     scene.run(scene.shell(side, &format!("curl -sSf {url}/big | cmp - www/big")))?;
 

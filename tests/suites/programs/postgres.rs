@@ -21,7 +21,7 @@ pub(crate) const CASES: &[Case] = &[Case {
     name: "PostgreSQL: pgbench, a long answer",
     port: PORT,
     start,
-    talk,
+    run_clients,
     end: Signal::SIGINT,
 }];
 
@@ -104,7 +104,7 @@ fn await_answers(scene: &Scene, side: Side, to: &str) -> Result<()> {
     }
 }
 
-fn talk(scene: &Scene, side: Side) -> Result<()> {
+fn run_clients(scene: &Scene, side: Side) -> Result<()> {
     let bin = bin()?;
     let to = format!("-h {HOST} -p {PORT} -U bench");
     await_answers(scene, side, &to)?;

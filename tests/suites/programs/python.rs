@@ -31,7 +31,7 @@ pub(crate) const CASES: &[Case] = &[
             let words = format!("-m http.server --bind {HOST} --directory www {HTTP_PORT}");
             server.args_line(&words).spawn()
         },
-        talk: fetch,
+        run_clients: fetch,
         end: Signal::SIGTERM,
     },
     Case {
@@ -41,7 +41,7 @@ pub(crate) const CASES: &[Case] = &[
             let server = script(scene.server(INTERPRETER), ECHO_SERVER);
             server.args_line(&format!("{HOST} {ECHO_PORT}")).spawn()
         },
-        talk: |scene, side| {
+        run_clients: |scene, side| {
             let clients = script(scene.program(side, INTERPRETER), ECHO_CLIENTS);
             let turns = if scene.is_long() { 2_000 } else { 20 };
             scene

@@ -21,7 +21,7 @@ pub(crate) const CASES: &[Case] = &[
         name: "redis: redis-benchmark, a value of 8 MiB",
         port: PORT,
         start: |scene| start(scene, ""),
-        talk: benchmark,
+        run_clients: benchmark,
         end: Signal::SIGTERM,
     },
     Case {
@@ -29,7 +29,7 @@ pub(crate) const CASES: &[Case] = &[
         port: PORT,
         // The child is slowed down, so that it runs while the load continues.
         start: |scene| start(scene, "--rdb-key-save-delay 50"),
-        talk: snapshot,
+        run_clients: snapshot,
         end: Signal::SIGTERM,
     },
 ];

@@ -51,7 +51,7 @@ impl Scene {
         self.opsrun.check_traces()
     }
 
-    /// The directory.
+    /// The directory of the test.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -104,7 +104,7 @@ impl Scene {
         }
     }
 
-    /// Writes a file of bytes that never repeat.
+    /// Writes a file of `len` pseudo-random bytes.
     pub(crate) fn file(&self, name: &str, len: usize) -> Result<()> {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ len as u64;
         let words = len.div_ceil(8);

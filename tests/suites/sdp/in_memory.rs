@@ -27,8 +27,8 @@ fn in_memory(name: &str, params: &str, config: Config) -> Result<Stack> {
     // The provider finds the registry among the libraries of the process.
     dat_api::list_providers()?;
     let mut info = DatProviderInfo::zeroed();
-    for (place, byte) in info.ia_name.iter_mut().zip(name.bytes()) {
-        *place = c_char::from_ne_bytes([byte]);
+    for (to, byte) in info.ia_name.iter_mut().zip(name.bytes()) {
+        *to = c_char::from_ne_bytes([byte]);
     }
     info.dapl_version_major = 2;
     let params = std::ffi::CString::new(params)?;
@@ -62,7 +62,7 @@ fn accept(listener: &SdpListener, net: &str) -> Result<SdpStream> {
             Ok((stream, _)) => return Ok(stream),
             Err(error) => ensure!(error.kind() == ErrorKind::WouldBlock, "{error}"),
         }
-        ensure!(Instant::now() < until, "nobody connects");
+        ensure!(Instant::now() < until, "no client connects");
         deliver_held(net);
     }
 }
@@ -181,7 +181,7 @@ fn a_stream_that_is_dropped_during_connect_leaks_no_connection() -> Result<()> {
         deliver_held("gone");
         timed(&stream);
         let read = (&stream).read(&mut [0; 9]);
-        ensure!(read.is_err(), "{read:?} from a peer that is not there");
+        ensure!(read.is_err(), "{read:?} from a client that was dropped");
         Ok(())
     })
 }

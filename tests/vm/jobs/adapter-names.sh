@@ -10,19 +10,19 @@ echo "10.9.9.1 rxe-host" >> /etc/hosts
 echo "10.9.10.1 siw-host" >> /etc/hosts
 trials=0 failed=0
 
-# shows PARAMETERS PATTERN...: checks the output of datinfo for an adapter with these parameters.
-shows() {
+# check_datinfo PARAMETERS PATTERN...: checks the output of datinfo for an adapter with these parameters.
+check_datinfo() {
     local pattern parameters=$1
     shift
     echo "named u2.0 nonthreadsafe default $DAT_STAGE/lib/libdapl-ib.so.2 dat-rs.1.0" \
         "\"$parameters\" \"\"" > "$work/dat.conf"
-    timeout 240 "$DAT_STAGE/bin/datinfo" named > "$work/said" 2>&1
+    timeout 240 "$DAT_STAGE/bin/datinfo" named > "$work/output" 2>&1
     trials=$((trials + 1))
     for pattern in "$@"; do
-        grep -qE "$pattern" "$work/said" && continue
+        grep -qE "$pattern" "$work/output" && continue
         failed=$((failed + 1))
-        echo "FAILED \"$parameters\": datinfo does not say: $pattern"
-        sed 's/^/    /' "$work/said"
+        echo "FAILED \"$parameters\": the output of datinfo has no line with: $pattern"
+        sed 's/^/    /' "$work/output"
         return
     done
     echo "ok \"$parameters\""
@@ -31,12 +31,12 @@ shows() {
 for device in "rxe0 r0 10.9.9.1 rxe-host" "siw0 w0 10.9.10.1 siw-host"; do
     read -r verbs link address host <<< "$device"
     for parameters in "$link 0" "$link" "$address 0" "$host 0" "$verbs 1" "$verbs 0" "$verbs"; do
-        shows "$parameters" "DAT_IB_DEVICE_NAME +$verbs" "DAT_IB_PORT_NUMBER +1" "$address"
+        check_datinfo "$parameters" "DAT_IB_DEVICE_NAME +$verbs" "DAT_IB_PORT_NUMBER +1" "$address"
     done
-    shows "$verbs 2" "no device: $verbs port 2"
+    check_datinfo "$verbs 2" "no device: $verbs port 2"
 done
-shows "10.9.9.77 0" "no device: 10.9.9.77"
-shows "no-such-host 0" "no device: no-such-host"
-shows "r0 1024" "bad ia_params: .1024.: a port from 1 to 255"
+check_datinfo "10.9.9.77 0" "no device: 10.9.9.77"
+check_datinfo "no-such-host 0" "no device: no-such-host"
+check_datinfo "r0 1024" "bad ia_params: .1024.: a port from 1 to 255"
 echo "$trials trials, $failed failed"
 [ "$failed" = 0 ]

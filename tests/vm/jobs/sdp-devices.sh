@@ -38,7 +38,7 @@ trial() {
     server=$!
     for _ in $(seq 600); do grep -q LISTENS "$work/server" && break; sleep 0.1; done
     mkfifo -m 600 "$work/go" 2> /dev/null
-    "$opsrun" --rules "$work/rules" python3 "$work/echo.py" visit "$address" 7000 < "$work/go" > "$work/client" 2>&1 &
+    "$opsrun" --rules "$work/rules" python3 "$work/echo.py" connect "$address" 7000 < "$work/go" > "$work/client" 2>&1 &
     client=$!
     exec 4> "$work/go"
     for _ in $(seq 1200); do grep -q SAME "$work/client" && break; sleep 0.1; done

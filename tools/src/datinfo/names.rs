@@ -73,7 +73,7 @@ const MASKS: &[(&str, Names)] = &[
     ),
 ];
 
-/// The names of an attribute's value, several with blanks in between; `None` for an attribute that
+/// The names of an attribute's value, separated by blanks; `None` for an attribute that
 /// is a number.
 pub(crate) fn of(attribute: &str, value: u32) -> Option<String> {
     let find = |list: &[(&str, Names)]| {

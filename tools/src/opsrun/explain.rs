@@ -29,8 +29,8 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
     let stack = NetStack::open().context("asking the network stack")?;
     let registry = Arc::new(Registry::default());
     let program_file = std::env::current_exe().context("finding opsrun itself")?;
-    for place in libraries::places(&program_file) {
-        ops_sdp_protocol::prefer_libraries_in(&place);
+    for directory in libraries::directories(&program_file) {
+        ops_sdp_protocol::prefer_libraries_in(&directory);
     }
     let is_software = args.software || host::environment::variable(SOFTWARE).is_some();
     let local = Arc::new(LocalProtocol::new(is_software));
@@ -68,11 +68,11 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
 /// Returns the program as the library would identify it if it were started by this name: a link is
 /// resolved to its file. A program that does not exist keeps the name as its path.
 fn program(named: &str) -> Program {
-    let places = host::environment::variable("PATH").unwrap_or_default();
+    let path = host::environment::variable("PATH").unwrap_or_default();
     let found = if named.contains('/') {
         Some(PathBuf::from(named))
     } else {
-        let mut files = std::env::split_paths(&places).map(|place| place.join(named));
+        let mut files = std::env::split_paths(&path).map(|directory| directory.join(named));
         files.find(|file| file.is_file())
     };
     let file = found.and_then(|file| file.canonicalize().ok());

@@ -19,12 +19,11 @@ pub(crate) const MULTIARCH: &str = if cfg!(target_arch = "x86_64") {
 
 /// Returns the directories of the libraries, the likeliest first: the one that the packager named
 /// in `OPS_LIBDIR` at compile time, then those below the prefix whose `bin` contains the program.
-pub(crate) fn places(program: &Path) -> Vec<PathBuf> {
+pub(crate) fn directories(program: &Path) -> Vec<PathBuf> {
     let packagers = option_env!("OPS_LIBDIR").map(PathBuf::from);
     let prefix = program.parent().and_then(Path::parent);
-    let below = prefix.into_iter().flat_map(|prefix| {
-        let places = ["lib", MULTIARCH, "lib64"];
-        places.map(|place| prefix.join(place))
-    });
+    let below = prefix
+        .into_iter()
+        .flat_map(|prefix| ["lib", MULTIARCH, "lib64"].map(|directory| prefix.join(directory)));
     packagers.into_iter().chain(below).collect()
 }

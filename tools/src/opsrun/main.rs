@@ -4,7 +4,7 @@
 //! - `tool_args::opsrun` the command line
 //! - `columns.rs` text in aligned columns
 //! - `explain.rs` the explanation of a decision
-//! - `libraries.rs` the directories of our libraries
+//! - `libraries.rs` the directories of the libraries that are installed with `opsrun`
 //! - `ss.rs` the command `ss`: `sockets.rs` has the sockets of all programs, read from their pages,
 //!   `mechanisms.rs` the counters of a protocol; `watch.rs` prints them at intervals, and
 //!   `openmetrics.rs` as metrics

@@ -59,22 +59,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// Returns the path of the library that was installed with this program.
 fn find_library(program: &Path) -> Result<PathBuf> {
-    let places = libraries::places(program);
-    let found = places.iter().map(|place| place.join(LIBRARY));
+    let directories = libraries::directories(program);
+    let found = directories.iter().map(|directory| directory.join(LIBRARY));
     found
         .into_iter()
         .find(|library| library.exists())
         .with_context(|| {
-            let places: Vec<String> = places.iter().map(|it| it.display().to_string()).collect();
+            let listed = directories.iter().map(|directory| directory.display());
+            let listed: Vec<String> = listed.map(|directory| directory.to_string()).collect();
             format!(
                 "{LIBRARY} is not in {}; install opsrun with it, or run the one that \
              `cargo xtask stage` made",
-                places.join(", ")
+                listed.join(", ")
             )
         })
 }
 
-/// Returns the list for the loader: our library, followed by the libraries listed already.
+/// Returns the list for the loader: this library, followed by the libraries listed already.
 fn preload_list(library: &Path, present: Option<OsString>) -> Result<OsString> {
     let own = library.as_os_str();
     ensure!(
@@ -127,10 +128,10 @@ mod tests {
     fn the_library_is_found_in_the_directories_of_distributions() {
         let prefix = tempfile::tempdir().unwrap();
         let program = prefix.path().join("bin/opsrun");
-        for place in ["lib64", libraries::MULTIARCH, "lib"] {
-            let place = prefix.path().join(place);
-            std::fs::create_dir_all(&place).unwrap();
-            let library = place.join(LIBRARY);
+        for directory in ["lib64", libraries::MULTIARCH, "lib"] {
+            let directory = prefix.path().join(directory);
+            std::fs::create_dir_all(&directory).unwrap();
+            let library = directory.join(LIBRARY);
             std::fs::write(&library, "").unwrap();
             // A directory that is earlier in the list has priority.
             assert_eq!(find_library(&program).unwrap(), library);

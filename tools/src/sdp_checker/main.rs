@@ -18,7 +18,8 @@ use tool_args::sdp_checker::Args;
 const KEPT: u8 = 0;
 /// A rule is broken, or a file is not a record of a connection.
 const BROKEN: u8 = 1;
-/// A file cannot be read, or its name gives no end. clap uses this code for a wrong command line.
+/// A file cannot be read, or its name does not tell which end wrote it. clap uses this code for a
+/// wrong command line.
 const UNUSABLE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -90,7 +91,7 @@ fn print_messages(side: Side, bytes: &[u8], out: &mut impl Write) -> io::Result<
         };
         writeln!(out, "{messages:>7}  {direction:<8}  {record}")?;
         messages += 1;
-        let checked = checker.as_mut().map(|it| record.check(it, side));
+        let checked = checker.as_mut().map(|checker| record.check(checker, side));
         if let Some(Err(broken)) = checked {
             checker = None;
             writeln!(out, "         breaks a rule: {broken}")?;

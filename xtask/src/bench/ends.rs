@@ -108,21 +108,24 @@ fn dial(port: u16) -> Result<TcpStream> {
 }
 
 /// Serves each connection on a thread of its own.
-fn serve(port: u16, talk: impl Fn(TcpStream) -> Result<()> + Copy + Send + 'static) -> Result<()> {
+fn serve(
+    port: u16,
+    answer: impl Fn(TcpStream) -> Result<()> + Copy + Send + 'static,
+) -> Result<()> {
     for peer in listen(port)?.incoming() {
         let peer = peer?;
-        thread::spawn(move || talk(peer));
+        thread::spawn(move || answer(peer));
     }
     Ok(())
 }
 
 /// An end of a connection, and the way in which it waits.
-struct Talk {
+struct Exchange {
     peer: TcpStream,
     set: Option<Epoll>,
 }
 
-impl Talk {
+impl Exchange {
     fn new(peer: TcpStream, waiting: Waiting) -> Result<Self> {
         let set = match waiting {
             Waiting::Blocking => None,
@@ -153,21 +156,21 @@ impl Talk {
 
 fn echo(peer: TcpStream, waiting: Waiting) -> Result<()> {
     peer.set_nodelay(true)?;
-    let mut talk = Talk::new(peer, waiting)?;
+    let mut exchange = Exchange::new(peer, waiting)?;
     let mut message = [0; MESSAGE];
-    while talk.receive(&mut message)? {
-        talk.peer.write_all(&message)?;
+    while exchange.receive(&mut message)? {
+        exchange.peer.write_all(&message)?;
     }
     Ok(())
 }
 
 fn ping(port: u16, waiting: Waiting, count: u32) -> Result<()> {
-    let mut talk = Talk::new(dial(port)?, waiting)?;
+    let mut exchange = Exchange::new(dial(port)?, waiting)?;
     let mut message = [7; MESSAGE];
     let begun = Instant::now();
     for _ in 0..count {
-        talk.peer.write_all(&message)?;
-        ensure!(talk.receive(&mut message)?, "the server has closed");
+        exchange.peer.write_all(&message)?;
+        ensure!(exchange.receive(&mut message)?, "the server has closed");
     }
     println!("{}", begun.elapsed().as_secs_f64() * 1e6 / f64::from(count));
     Ok(())

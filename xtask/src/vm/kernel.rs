@@ -92,7 +92,7 @@ impl Kernel {
         }
     }
 
-    /// The newest kernel that the release has; makes it unless it is there.
+    /// The newest kernel that the release has; makes it unless the cache has it.
     pub(super) fn renew(workspace: &Workspace) -> Result<Self> {
         provide(workspace, NEEDS)?;
         Self::make(workspace, &Cache::open()?)
@@ -306,14 +306,14 @@ impl Making<'_> {
         let tarball = format!("/usr/src/linux-source-{source}.tar.xz");
         self.install(&headers, &format!("linux-headers-{release}"))?;
         self.install(&tarball, &format!("linux-source-{source}"))?;
-        let place = "drivers/infiniband/sw/siw";
-        let args = format!("tar --extract --file {tarball} --wildcards */{place}/*");
+        let path = "drivers/infiniband/sw/siw";
+        let args = format!("tar --extract --file {tarball} --wildcards */{path}/*");
         self.job("siw sources", &args).minutes(5).check()?;
         let siw = self
             .directory
             .join(format!("linux-source-{source}"))
-            .join(place);
-        ensure!(siw.is_dir(), "{tarball} has no {place}");
+            .join(path);
+        ensure!(siw.is_dir(), "{tarball} has no {path}");
         let shown = siw.display();
         let make = format!("make -C {headers} M={shown} CONFIG_RDMA_SIW=m modules");
         self.job("build siw", &make).minutes(30).check()?;

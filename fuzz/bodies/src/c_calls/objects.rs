@@ -410,17 +410,13 @@ impl World {
             return false;
         }
         let mut handle = null_mut();
-        let no_place = input.byte() == 0xFF;
-        let out = if no_place {
-            null_mut()
-        } else {
-            &raw mut handle
-        };
+        let is_null = input.byte() == 0xFF;
+        let out = if is_null { null_mut() } else { &raw mut handle };
         let result = call(self.library, out);
         let created = self.check(result);
         assert!(
-            !(created && no_place),
-            "{kind:?} made without a place for it"
+            !(created && is_null),
+            "{kind:?} created although the out-pointer is null"
         );
         if created {
             self.add(kind, handle);
@@ -429,7 +425,7 @@ impl World {
     }
 }
 
-/// This machine's address with that port, as `struct sockaddr_in`.
+/// The loopback address with this port, as `struct sockaddr_in`.
 pub(super) fn socket_address(qual: DatConnQual) -> DatSockAddr {
     let mut address = DatSockAddr {
         sa_family: 2,

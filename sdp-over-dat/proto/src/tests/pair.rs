@@ -222,7 +222,10 @@ impl Pair {
             if !moved {
                 return self.sent - before;
             }
-            assert!(self.sent - before < 100_000, "two idle ends talk for ever");
+            assert!(
+                self.sent - before < 100_000,
+                "two idle ends exchange messages for ever"
+            );
         }
     }
 

@@ -84,13 +84,13 @@ impl Observer {
     /// Steers a new pair, which shows the end of the peer's data once the program has read it.
     pub(crate) fn renew(&self, end: LibraryEnd) {
         let before = {
-            let mut place = self.end();
-            if place.is_none() {
+            let mut current = self.end();
+            if current.is_none() {
                 return;
             }
             self.signals.forget();
             self.transit(Event::Renewed);
-            place.replace(end)
+            current.replace(end)
         };
         if let Some(before) = before {
             unwatch(&before);
@@ -118,12 +118,12 @@ impl Observer {
 
     /// Steers again with an end that was handed over, whose pair has no signals.
     pub(crate) fn take_back(&self, end: LibraryEnd) {
-        let mut place = self.end();
+        let mut current = self.end();
         self.signals.forget();
         if !self.transit(Event::TakenBack).is_broken() {
-            *place = Some(end);
+            *current = Some(end);
         }
-        drop(place);
+        drop(current);
         self.wait_queue.wake();
     }
 
