@@ -1,7 +1,7 @@
 //! The names that a registry library has announced, each with its table of entry points.
 //!
 //! One table is created for each name. Tables stay for the rest of the process, because registry
-//! libraries read them through handles that were freed long ago.
+//! libraries read them through handles that are already freed.
 
 use std::any::TypeId;
 use std::ffi::{CString, c_char};
@@ -78,8 +78,8 @@ pub(crate) fn enter<R: Rnic>(
 pub(crate) fn leave<R: Rnic>(ia_name: &str, entry: Entry) -> Option<ProviderRef> {
     let mut announced = lock();
     let known = announced.iter_mut().find(|known| known.is::<R>(ia_name))?;
-    let place = known.entries.iter().position(|other| *other == entry)?;
-    known.entries.remove(place);
+    let index = known.entries.iter().position(|other| *other == entry)?;
+    known.entries.remove(index);
     Some(known.provider)
 }
 
@@ -88,12 +88,12 @@ fn announce_in<R: Rnic>(
     config: RnicConfig,
     table: MakeTable,
 ) -> &mut Announced {
-    let place = announced
+    let index = announced
         .iter()
         .position(|known| known.is::<R>(&config.ia_name));
-    if let Some(place) = place {
-        announced[place].config = config;
-        return &mut announced[place];
+    if let Some(index) = index {
+        announced[index].config = config;
+        return &mut announced[index];
     }
     // A name from a NUL-terminated field contains no zero byte.
     let name = CString::new(config.ia_name.clone()).unwrap_or_default();

@@ -91,7 +91,7 @@ fn failed(error: &anyhow::Error) -> Failed {
 fn loopback(configuration: &str) -> Result<Option<Finished>> {
     let env = StackEnv::new()?;
     let tool = tool(&env, env.registry.file(), IA_NAME);
-    finish(lead(tool, configuration)).map(Some)
+    finish(with_table(tool, configuration)).map(Some)
 }
 
 /// Runs the client in this network, and the server in the network at the other end of a cable.
@@ -102,21 +102,18 @@ fn veth(configuration: &str) -> Result<Option<Finished>> {
     };
     let line = |device: &str| {
         let library = "libdapl-iwarp.so.2 dat-rs.1.0";
-        format!(
-            "{device} u2.0 nonthreadsafe default {library} \"{device} 0\" \"\"
-"
-        )
+        format!("{device} u2.0 nonthreadsafe default {library} \"{device} 0\" \"\"\n")
     };
     let registry = Registry::with_text(&[Veth::NEAR, Veth::FAR].map(line).concat())?;
-    let place = format!("{}:{CONTROL_PORT}", Veth::FAR_V4);
+    let address = format!("{}:{CONTROL_PORT}", Veth::FAR_V4);
     let server = tool(&env, registry.file(), Veth::FAR)
-        .args_line(&format!("--role server --listen {place}"))
+        .args_line(&format!("--role server --listen {address}"))
         .in_network_of(&veth)?
         .spawn()?;
     server.wait_for("listening at", DEADLINE)?;
-    let client =
-        tool(&env, registry.file(), Veth::NEAR).args_line(&format!("--role client --peer {place}"));
-    finish(lead(client, configuration))
+    let client = tool(&env, registry.file(), Veth::NEAR)
+        .args_line(&format!("--role client --peer {address}"));
+    finish(with_table(client, configuration))
         .with_context(|| server.text())
         .map(Some)
 }
@@ -127,7 +124,7 @@ fn tool(env: &StackEnv, registry: &Path, ia_name: &str) -> Program {
         .args_line(&format!("--ia {ia_name}"))
 }
 
-fn lead(tool: Program, configuration: &str) -> Program {
+fn with_table(tool: Program, configuration: &str) -> Program {
     let table = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/differences.txt");
     let tool = tool.args_line(&format!("--configuration {configuration} --differences"));
     let tool = tool.arg(table);

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use stack_tests::{DEADLINE, Finished, Peers, Registry, Veth, not_run, orderly};
 
-/// A registry line for an adapter whose name is its IA parameters.
+/// A registry line for an adapter with this name and these IA parameters.
 fn line(name: &str, parameters: &str) -> String {
     format!(
         "{name} u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"{parameters}\" \"\"\n"

@@ -165,12 +165,12 @@ impl Network {
         self.regions.write().ignore_poison().remove(&key);
     }
 
-    /// Returns the address of `len` bytes at `place` of `key`, if `pd` may access them in this way.
+    /// Returns the address of `len` bytes from `start` on of `key`, if `pd` may access them in this way.
     pub(super) fn resolve(
         &self,
         pd: u64,
         key: u32,
-        place: u64,
+        start: u64,
         len: u32,
         wanted: Use,
     ) -> Result<u64, Denied> {
@@ -179,7 +179,7 @@ impl Network {
             .get(&key)
             .filter(|region| region.pd == pd)
             .ok_or(Denied)?;
-        let offset = place.checked_sub(region.first).ok_or(Denied)?;
+        let offset = start.checked_sub(region.first).ok_or(Denied)?;
         let end = offset.checked_add(u64::from(len)).ok_or(Denied)?;
         if end > region.len || !region.access.allows(wanted) {
             return Err(Denied);

@@ -23,7 +23,8 @@ pub enum ConnectionState {
     Disconnecting,
     /// This end aborts and may still send AbortConn.
     Aborting,
-    /// The transport ended after both halves had ended.
+    /// The transport ended after the peer had ended its stream, and all that this end had to send
+    /// was sent.
     Closed,
     /// The connection failed.
     Failed(Failure),

@@ -172,7 +172,7 @@ mod tests {
     fn a_listed_difference_carries_its_reason() {
         let mut table = Differences::parse(TABLE, "ofa-rxe").unwrap();
         let Finding::Differs { reason, seen } = table.judge("evd/x", failed()) else {
-            panic!("it is listed");
+            panic!("the listed difference is not reported");
         };
         assert_eq!(
             (reason.as_str(), seen.as_str()),

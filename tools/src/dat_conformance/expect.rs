@@ -154,7 +154,7 @@ pub(crate) fn refused_with<T>(
     let is_expected = |error: &dat_api::Error| expected.iter().any(|ty| error.is(*ty));
     match error.downcast_ref::<dat_api::Error>() {
         Some(call) if is_expected(call) => Ok(()),
-        // A provider without this call returns a code that means so.
+        // The caller recognises this error, which says that the provider does not have the call.
         Some(call) if call.is_unsupported() => Err(error),
         _ => Err(error.context(format!("not {}", names().join(" or ")))),
     }

@@ -9,7 +9,7 @@ use crate::input::Input;
 use super::{
     memory,
     objects::Scratch,
-    world::{Kind, Place, World},
+    world::{Backend, Kind, World},
 };
 
 impl World {
@@ -104,7 +104,7 @@ impl World {
             counter => i32::from(counter),
         };
         let mut values = Scratch::new();
-        // SAFETY: the operation takes these arguments; the place is longer than all counters.
+        // SAFETY: the operation takes these arguments; the buffer is longer than all counters.
         let answer = unsafe {
             let (op, call) = (DAT_IB_QUERY_COUNTERS_OP, self.library.dat_extension_op);
             call(
@@ -142,7 +142,7 @@ impl World {
 
     /// Makes timeouts expire, if the program controls time.
     pub(super) fn pass_time(&mut self, _: &mut Input<'_>) {
-        if self.place == Place::Memory {
+        if self.backend == Backend::Memory {
             memory::expire_timeouts();
         }
     }

@@ -49,8 +49,8 @@ fn register() {
         ia_params: format!("net={NET} held srq=8 mw=8"),
     });
     let mut info = DatProviderInfo::zeroed();
-    for (place, byte) in info.ia_name.iter_mut().zip(IA_NAME.to_bytes()) {
-        *place = c_char::from_ne_bytes([*byte]);
+    for (to, byte) in info.ia_name.iter_mut().zip(IA_NAME.to_bytes()) {
+        *to = c_char::from_ne_bytes([*byte]);
     }
     info.dapl_version_major = 2;
     // SAFETY: the provider's table is never freed, and `info` is read only during the call.

@@ -33,7 +33,7 @@ use crate::{
 };
 
 use session::Session;
-use world::{Place, World};
+use world::{Backend, World};
 
 /// The limit of calls of one program; keeps an input under a second.
 const CALLS_MAX: usize = 96;
@@ -42,7 +42,7 @@ const CALLS_MAX: usize = 96;
 pub fn run(data: &[u8]) {
     let calls = memory::calls();
     let descriptor = memory::lowest_descriptor();
-    run_calls(World::new(calls, Place::Memory), data);
+    run_calls(World::new(calls, Backend::Memory), data);
     memory::assert_nothing_left(descriptor);
 }
 
@@ -51,7 +51,7 @@ pub fn run_staged(data: &[u8]) {
     let Some(session) = Session::get() else {
         return;
     };
-    run_calls(World::new(session.calls(), Place::Staged), data);
+    run_calls(World::new(session.calls(), Backend::Staged), data);
     session.assert_nothing_left();
 }
 
@@ -140,7 +140,7 @@ const CALLS: [Call; 64] = [
 fn step(world: &mut World, input: &mut Input<'_>) {
     let choice = input.byte();
     CALLS[usize::from(choice) % CALLS.len()](world, input);
-    if world.place == Place::Memory && choice < 0x80 {
+    if world.backend == Backend::Memory && choice < 0x80 {
         memory::deliver_held();
     }
 }

@@ -37,7 +37,7 @@ const SLEEPS_MAX: i64 = 1000;
 /// The first port for service points whose port the library does not choose.
 const PORT_BASE: u64 = 47_100;
 
-/// The kind of object that a handle was created as.
+/// The kind of object for which a handle was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Interface adapter.
@@ -71,17 +71,17 @@ pub enum Kind {
 /// A handle that was valid once.
 #[derive(Clone, Copy, Debug)]
 pub struct Object {
-    /// The kind that it was created as.
+    /// The kind of the object.
     pub kind: Kind,
     /// The handle that the library returned.
     pub handle: DatHandle,
-    /// False once the program has freed it, as far as the program knows.
+    /// False once the program has freed the object, as far as the program knows.
     pub live: bool,
 }
 
 /// The implementation behind the functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Backend {
     /// The staged libraries: real sockets and threads.
     Staged,
     /// The stack linked into this program, over an RNIC in memory whose events are delivered
@@ -92,7 +92,7 @@ pub enum Place {
 /// The state of one program.
 pub struct World {
     pub(super) library: &'static Calls,
-    pub(super) place: Place,
+    pub(super) backend: Backend,
     pub(super) objects: Vec<Object>,
     /// Keys of regions and windows.
     pub(super) contexts: Vec<u32>,
@@ -115,10 +115,10 @@ impl std::fmt::Debug for World {
 impl World {
     /// A program with no open object.
     #[must_use]
-    pub fn new(library: &'static Calls, place: Place) -> Self {
+    pub fn new(library: &'static Calls, backend: Backend) -> Self {
         Self {
             library,
-            place,
+            backend,
             objects: Vec::new(),
             contexts: vec![0, u32::MAX],
             quals: BTreeSet::new(),
@@ -130,9 +130,9 @@ impl World {
     /// Opens the IA.
     pub fn open_ia(&mut self) {
         let (mut ia, mut evd) = (null_mut(), null_mut());
-        let name: *const CStr = match self.place {
-            Place::Staged => session::IA_NAME,
-            Place::Memory => memory::IA_NAME,
+        let name: *const CStr = match self.backend {
+            Backend::Staged => session::IA_NAME,
+            Backend::Memory => memory::IA_NAME,
         };
         let name = name.cast_mut().cast();
         // SAFETY: the name is NUL-terminated and static, the out-pointers are local variables.
@@ -162,8 +162,7 @@ impl World {
         for (fd, identity) in self.sockets.drain(..).chain(self.dummies.drain(..)) {
             if fs::read_link(format!("/proc/self/fd/{fd}")).ok() == Some(identity) {
                 // SAFETY: the link shows that the number still names the socket that was opened for
-                // it. No value in this process owns the socket, because it was released when it was
-                // given to the library.
+                // it. No value in this process owns the socket: `released` has ended the ownership.
                 drop(unsafe { OwnedFd::from_raw_fd(fd) });
             }
         }
@@ -171,9 +170,9 @@ impl World {
 
     /// Returns true if a close of an IA freed the IA.
     pub(super) fn has_closed(&self, result: DatReturn) -> bool {
-        match self.place {
-            Place::Staged => self.check(result),
-            Place::Memory => memory::has_closed(result),
+        match self.backend {
+            Backend::Staged => self.check(result),
+            Backend::Memory => memory::has_closed(result),
         }
     }
 
@@ -322,13 +321,14 @@ impl World {
     /// delivered during a wait, so the time is 0.
     pub(super) fn patience_us(&self, input: &mut Input<'_>) -> DatTimeout {
         let patience = input.pick(&[0, 10, 1_000, 5_000]);
-        match self.place {
-            Place::Staged => patience,
-            Place::Memory => 0,
+        match self.backend {
+            Backend::Staged => patience,
+            Backend::Memory => 0,
         }
     }
 
-    /// Chooses a service number: one with a listener, or one of ours that may have none.
+    /// Chooses a service number: one with a listener, or one from `PORT_BASE` on that may have
+    /// none.
     pub(super) fn qual(&self, input: &mut Input<'_>) -> DatConnQual {
         let choice = input.byte();
         match choice {

@@ -294,7 +294,7 @@ const READS: &[Row] = &[
         (1, 2, 0x05),
     ),
     (
-        "Read Response that nobody asked for",
+        "unrequested Read Response",
         &["c142 00000001 00000000 00001000"],
         (0, 2, 0x06),
     ),
@@ -344,7 +344,7 @@ const RFC7306: &[Row] = &[
         (0, 2, 0x06),
     ),
     (
-        "Atomic Response that nobody asked for",
+        "unrequested Atomic Response",
         &["414b 00000000 00000003 00000001 00000000 00000000 0000000000000000"],
         (0, 2, 0x06),
     ),
@@ -393,8 +393,8 @@ fn every_fault_has_its_code() {
 fn assert_ends_once(engine: &mut Engine, name: &str) {
     assert_eq!(engine.conn.state(), StreamState::TerminateOwed, "{name}");
     let deliveries = engine.deliveries.len();
-    engine.handle(&hex("41ff")).expect("dropped without a look");
-    engine.handle(&hex(SEND)).expect("dropped without a look");
+    engine.handle(&hex("41ff")).expect("ignored");
+    engine.handle(&hex(SEND)).expect("ignored");
     assert_eq!(engine.deliveries.len(), deliveries, "{name}");
     assert!(!engine.conn.has_transmit(), "{name}");
     let error = engine.conn.fail_local();
@@ -654,7 +654,7 @@ fn terminate_that_cannot_be_read_still_ends_the_stream() {
         let mut engine = responder();
         engine
             .handle(&hex(segment))
-            .expect("not a violation of ours to report");
+            .expect("no violation to report");
         assert_eq!(engine.terminated, Some(None));
         assert_eq!(engine.conn.state(), StreamState::TerminateReceived);
     }
@@ -663,7 +663,7 @@ fn terminate_that_cannot_be_read_still_ends_the_stream() {
 #[test]
 fn ambiguous_terminates_are_interpreted_by_the_messages_before() {
     use TerminateCode::{Mpa, RemoteOperation as Operation};
-    let judge = |mut engine: Engine, control: &str| {
+    let interpret = |mut engine: Engine, control: &str| {
         let segment = hex(&format!(
             "4147 00000000 00000002 00000001 00000000 {control}"
         ));
@@ -672,39 +672,39 @@ fn ambiguous_terminates_are_interpreted_by_the_messages_before() {
             .expect("a Terminate is not a violation");
         engine.terminated.flatten().map(|terminate| terminate.code)
     };
-    let fresh = || Engine::new(config(Role::Responder));
-    let opened = || {
+    let new_engine = || Engine::new(config(Role::Responder));
+    let after_a_send = || {
         let mut engine = responder();
         engine.handle(&hex(SEND)).expect("legal");
         engine
     };
-    let mut spoken = Engine::new(Config {
+    let mut after_the_rtr = Engine::new(Config {
         rtr: Some(RtrKind::Write),
         ..config(Role::Initiator)
     });
-    spoken.transmit_all();
-    let mut worked = Engine::new(config(Role::Initiator));
-    worked.post_send(1, Vec::new());
-    worked.transmit_all();
+    after_the_rtr.transmit_all();
+    let mut after_own_work = Engine::new(config(Role::Initiator));
+    after_own_work.post_send(1, Vec::new());
+    after_own_work.transmit_all();
     // As initiator siw refuses a Reply before its first FPDU; later 02 06 has the meaning of the
     // RFC only.
     assert_eq!(
-        judge(fresh(), "02060000"),
+        interpret(new_engine(), "02060000"),
         Some(Mpa(MpaError::InsufficientIrd))
     );
     let unexpected = Some(Operation(RemoteOperation::UnexpectedOpcode));
-    assert_eq!(judge(opened(), "02060000"), unexpected);
+    assert_eq!(interpret(after_a_send(), "02060000"), unexpected);
     // The RFC refuses a Reply with 20 06; siw rejects an opcode of ours with the same bytes.
     assert_eq!(
-        judge(fresh(), "20060000"),
+        interpret(new_engine(), "20060000"),
         Some(Mpa(MpaError::InsufficientIrd))
     );
-    assert_eq!(judge(spoken, "20060000"), unexpected);
-    assert_eq!(judge(worked, "20060000"), unexpected);
+    assert_eq!(interpret(after_the_rtr, "20060000"), unexpected);
+    assert_eq!(interpret(after_own_work, "20060000"), unexpected);
 }
 
 #[test]
-fn rights_are_asked_for_by_name() {
+fn only_the_right_of_the_operation_is_required() {
     for (right, segment) in [
         (Access::RemoteWrite, "c140 00000001 00000000 00001000 00"),
         (Access::RemoteRead, READ),
@@ -715,6 +715,6 @@ fn rights_are_asked_for_by_name() {
         }
         engine
             .handle(&hex(segment))
-            .expect("the one right that is needed");
+            .expect("the right that is required");
     }
 }

@@ -47,6 +47,7 @@ const fn adds(amount: f64, title: &'static str, work: Work) -> Row {
     row(title, work, Way::Leaves, Target::Adds(amount))
 }
 
+/// A connection that stays on TCP, with at least 0.98 of the rate without `opsrun`.
 const fn stays(title: &'static str, work: Work) -> Row {
     row(title, work, Way::Stays, Target::Ratio(0.98))
 }
