@@ -42,7 +42,7 @@
 //! fn convert(ep: &Ep, socket: TcpStream) -> Result<(), Option<TcpStream>> {
 //!     match ep.connect_socket(socket, Some(Duration::from_secs(5)), b"hello") {
 //!         Ok(welcome) => {
-//!             println!("the peer accepted and says {welcome:?}");
+//!             println!("the peer accepted and sent {welcome:?}");
 //!             Ok(())
 //!         }
 //!         Err(ConnectError { reason, socket, .. }) => {

@@ -65,7 +65,7 @@ static inline struct census census_take(void)
  * late: a joined thread stays in the kernel's list for a moment, and a socket of an ended
  * connection waits for its peer's end.
  */
-static inline void census_say(struct census before)
+static inline void census_print(struct census before)
 {
 	struct census now = census_take();
 

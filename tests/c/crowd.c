@@ -210,7 +210,7 @@ static void one_round(struct crowd *crowd, unsigned seed)
 		index = index_of(&event);
 		head = read_message(&event, recv_slot(crowd, index));
 		if (head.index != index || head.seed != seed)
-			give_up("somebody else's message");
+			give_up("the message of another endpoint");
 		receive_on(crowd, index);
 	}
 	await_all(crowd->kit.request_evd, DAT_DTO_COMPLETION_EVENT);
@@ -269,7 +269,7 @@ static void run_cycles(void)
 	for (unsigned at = 0; at < count; at++)
 		cycle(&pair, at);
 	printf("CYCLES %u\n", count);
-	census_say(before);
+	census_print(before);
 	pair_close(&pair);
 }
 
@@ -314,7 +314,7 @@ int main(int argc, char **argv)
 	else
 		give_up("no such role");
 	crowd_close(&crowd);
-	census_say(before);
+	census_print(before);
 	printf("DONE\n");
 	return 0;
 }

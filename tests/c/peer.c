@@ -545,7 +545,7 @@ int main(int argc, char **argv)
 	kit_free(&kit);
 	if (set.storm)
 		storm(0);
-	census_say(before);
+	census_print(before);
 	printf("DONE\n");
 	return 0;
 }

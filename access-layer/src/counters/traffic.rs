@@ -66,9 +66,9 @@ fn figures(traffic: &Traffic) -> Figures {
         let Flow { sent, received } = flow;
         [sent.segments, sent.bytes, received.segments, received.bytes]
     };
-    let ways = [traffic.tcp, traffic.ring, traffic.reference];
+    let transports = [traffic.tcp, traffic.ring, traffic.reference];
     let moved = [traffic.moved_sending, traffic.moved_receiving];
-    let values = ways.into_iter().flat_map(of_flow);
+    let values = transports.into_iter().flat_map(of_flow);
     let values = values.chain(moved).chain(traffic.on_tcp);
     for (figure, value) in figures.iter_mut().zip(values) {
         *figure = value;

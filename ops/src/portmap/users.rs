@@ -80,8 +80,8 @@ fn is_every_user_mapped() -> bool {
 
 impl Limits {
     /// Returns the limits of this process. Other users must not use up its descriptors, nor the
-    /// range at the upper end of its numbers where all of our descriptors are: a quarter of the
-    /// numbers.
+    /// range at the upper end of its numbers where all descriptors of the library are: a quarter of
+    /// the numbers.
     pub(super) fn now() -> Self {
         let numbers = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Self::within(usize::try_from(numbers).unwrap_or(usize::MAX))
@@ -133,7 +133,7 @@ impl ListenCheck {
             .iter()
             .any(|socket| is_service(socket, number, candidate));
         if !is_listening {
-            debug!(%service, user = number, "a process offers what its user does not listen at");
+            debug!(%service, user = number, "a process offers a service that is not its user's");
         }
         is_listening
     }

@@ -29,7 +29,7 @@ pub(crate) enum Verdict {
     /// The victim does not end the stream. The attacker closes it, and receives no Terminate.
     Cut,
     /// The stream does not end: the Send with this number is received.
-    GoesOn(u32),
+    Continues(u32),
 }
 
 /// The bytes that an attacker sends.
@@ -137,7 +137,7 @@ impl Attack {
             }
             Verdict::Close => {}
             Verdict::Cut => peer.finish_sending()?,
-            Verdict::GoesOn(msn) => {
+            Verdict::Continues(msn) => {
                 let probe = frame_writer::send(frame_writer::SEND, msn, PROBE);
                 peer.send(&Fpdu::new(&probe).bytes())?;
                 placed.push(wait_for_probe(victim, msn, &mut outstanding)?);
@@ -176,7 +176,7 @@ fn set_scene<'v>(
     let mut target = Target {
         victim,
         window: 0,
-        asked: Vec::new(),
+        request: Vec::new(),
     };
     match scene {
         Scene::Idle => return Ok((target, 0)),
@@ -194,7 +194,7 @@ fn set_scene<'v>(
         }
     }
     let asked = stream.peer.read_segment()?.context("no request came")?;
-    target.asked = asked
+    target.request = asked
         .get(18..)
         .context("a request without header")?
         .to_vec();

@@ -3,7 +3,7 @@
 use stack_tests::frame_writer::{self, Atomic, Frame, Read};
 
 use super::arena::pattern;
-use super::attack::Verdict::{self, GoesOn};
+use super::attack::Verdict::{self, Continues};
 use super::victim::{OPEN_AT, RECEIVE_AT, SINK_AT, Victim};
 
 /// The payload of messages with a payload.
@@ -90,19 +90,22 @@ impl Kind {
 /// The effect of the valid message: the verdict on the stream, and the bytes that are placed.
 pub(crate) fn harmless(kind: Kind) -> (Verdict, Vec<(usize, Vec<u8>)>) {
     match kind {
-        Kind::Write => (GoesOn(1), vec![(TARGET_AT, PAYLOAD.to_vec())]),
-        Kind::ReadResponse => (GoesOn(1), vec![(SINK_AT, PAYLOAD.to_vec())]),
-        Kind::ReadRequest => (GoesOn(1), vec![]),
+        Kind::Write => (Continues(1), vec![(TARGET_AT, PAYLOAD.to_vec())]),
+        Kind::ReadResponse => (Continues(1), vec![(SINK_AT, PAYLOAD.to_vec())]),
+        Kind::ReadRequest => (Continues(1), vec![]),
         Kind::AtomicRequest => {
             let old = u64::from_ne_bytes(std::array::from_fn(|at| pattern(TARGET_AT + at)));
             let new = old.wrapping_add(1).to_ne_bytes();
-            (GoesOn(1), vec![(TARGET_AT, new.to_vec())])
+            (Continues(1), vec![(TARGET_AT, new.to_vec())])
         }
-        Kind::AtomicResponse => (GoesOn(1), vec![(SINK_AT, ORIGINAL.to_ne_bytes().to_vec())]),
+        Kind::AtomicResponse => (
+            Continues(1),
+            vec![(SINK_AT, ORIGINAL.to_ne_bytes().to_vec())],
+        ),
         Kind::Terminate => (Verdict::Close, vec![]),
-        Kind::Immediate | Kind::ImmediateSolicited => (GoesOn(2), vec![]),
+        Kind::Immediate | Kind::ImmediateSolicited => (Continues(2), vec![]),
         Kind::Send | Kind::SendInvalidate | Kind::SendSolicited | Kind::SendSolicitedInvalidate => {
-            (GoesOn(2), vec![(RECEIVE_AT, PAYLOAD.to_vec())])
+            (Continues(2), vec![(RECEIVE_AT, PAYLOAD.to_vec())])
         }
     }
 }
@@ -114,16 +117,16 @@ pub(crate) struct Target<'v> {
     /// The window of [`Scene::WindowBound`].
     pub(crate) window: u32,
     /// The request that the victim sent, from its RDMAP header on; empty if it sent none.
-    pub(crate) asked: Vec<u8>,
+    pub(crate) request: Vec<u8>,
 }
 
 impl<'v> Target<'v> {
-    /// An attacker that received no request. Its frames can be examined.
+    /// A target whose victim has sent no request: zeros stand for the request's fields.
     pub(crate) fn blind(victim: &'v Victim) -> Self {
         Self {
             victim,
             window: 0,
-            asked: vec![0; 28],
+            request: vec![0; 28],
         }
     }
 
@@ -131,19 +134,22 @@ impl<'v> Target<'v> {
         self.victim.arena.address(at)
     }
 
-    fn asked_u32(&self, at: usize) -> u32 {
-        let bytes = self.asked.get(at..at + 4).expect("the victim asked for it");
+    fn request_u32(&self, at: usize) -> u32 {
+        let bytes = self
+            .request
+            .get(at..at + 4)
+            .expect("a request without this field");
         u32::from_be_bytes(bytes.try_into().expect("four bytes"))
     }
 
     /// The STag of the sink of the victim's read.
     pub(crate) fn sink_stag(&self) -> u32 {
-        self.asked_u32(0)
+        self.request_u32(0)
     }
 
     /// The identifier of the victim's atomic.
     pub(crate) fn atomic_id(&self) -> u32 {
-        self.asked_u32(4)
+        self.request_u32(4)
     }
 
     /// A Read Request that the victim serves.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use stack_tests::frame_writer::{Fpdu, Frame};
 
-use super::attack::Verdict::{self, Close, Cut, GoesOn, Terminate};
+use super::attack::Verdict::{self, Close, Continues, Cut, Terminate};
 use super::attack::{Attack, Placed, Scripted, Shot, run, run_scripts};
 use super::kinds::{Kind, PAYLOAD, Scene, TARGET_AT, Target, harmless};
 use super::victim::{RECEIVE_AT, RECEIVE_LEN, RECEIVES, SINK_AT, Victim};
@@ -306,7 +306,7 @@ const ORDERS: &[Scripted] = &[
             let [first, second] = halves(&t.frame(Kind::Send));
             vec![first, t.frame(Kind::Write), second]
         },
-        GoesOn(2),
+        Continues(2),
         || vec![received(), written()],
     ),
     (
@@ -316,7 +316,7 @@ const ORDERS: &[Scripted] = &[
             let [first, second] = halves(&t.frame(Kind::Send));
             vec![first, t.frame(Kind::ReadRequest), second]
         },
-        GoesOn(2),
+        Continues(2),
         || vec![received()],
     ),
     (
@@ -326,7 +326,7 @@ const ORDERS: &[Scripted] = &[
             let [first, second] = halves(&t.frame(Kind::Write));
             vec![second.with("l", 0), first.with("l", 1)]
         },
-        GoesOn(1),
+        Continues(1),
         || vec![written()],
     ),
     (
@@ -336,7 +336,7 @@ const ORDERS: &[Scripted] = &[
             let [first, second] = halves(&t.frame(Kind::ReadResponse));
             vec![first, t.frame(Kind::Write), second]
         },
-        GoesOn(1),
+        Continues(1),
         || vec![read(), written()],
     ),
     (
@@ -409,7 +409,7 @@ const ORDERS: &[Scripted] = &[
             let write = t.frame(Kind::Write).with("stag", t.window.into());
             vec![write, t.frame(Kind::SendInvalidate)]
         },
-        GoesOn(2),
+        Continues(2),
         || vec![received(), written()],
     ),
 ];

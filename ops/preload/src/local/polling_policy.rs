@@ -4,7 +4,7 @@
 //! the peer, or from the thread's own next wake-up. A `sched_yield` there lasts a whole time slice
 //! of another thread, some milliseconds. So the thread skips some waits after a poll that found
 //! nothing, and pauses for some time after a poll during which another thread ran. Both become
-//! longer as long as polls do not pay.
+//! longer as long as polls find nothing.
 
 use std::time::Duration;
 
@@ -18,8 +18,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// cost less than a hundredth of the time.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The number of polls between two interruptions that pay for the second one: each saves a wake-up.
-const PAYING: u32 = 16;
+/// The number of polls with a result between two interruptions after which the second pause is as
+/// short as the first: each such poll saves a wake-up.
+const FOUND_ENOUGH: u32 = 16;
 
 /// The result of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,8 +76,8 @@ impl PollingPolicy {
         }
     }
 
-    /// A call begins that may wait. Returns true if it must poll first. `now` is called only
-    /// during a pause.
+    /// Called when a call begins that may wait. Returns true if the call must poll first. `now` is
+    /// called only during a pause.
     pub(super) fn on_wait(&mut self, now: impl FnOnce() -> Duration) -> bool {
         match self.state {
             State::Polls => {}
@@ -91,7 +92,7 @@ impl PollingPolicy {
         self.state == State::Polls
     }
 
-    /// A poll has ended.
+    /// Called when a poll has ended.
     pub(super) fn on_polled(&mut self, polled: Polled, now: Duration) {
         match polled {
             Polled::Found => {
@@ -106,7 +107,7 @@ impl PollingPolicy {
             Polled::Interrupted => {
                 // The processor was still busy if the interruption follows soon after a pause.
                 let is_soon = now.saturating_sub(self.resumed_at) < self.pause;
-                self.pause = if is_soon && self.found < PAYING {
+                self.pause = if is_soon && self.found < FOUND_ENOUGH {
                     (4 * self.pause).min(PAUSE_MAX)
                 } else {
                     PAUSE_MIN
@@ -140,17 +141,17 @@ mod tests {
         type Event = fn(&mut PollingPolicy) -> bool;
         let now = ms(100);
         let events: [Event; 4] = [
-            |it| it.on_wait(|| ms(100)),
-            |it| {
-                it.on_polled(Polled::Found, ms(100));
+            |policy| policy.on_wait(|| ms(100)),
+            |policy| {
+                policy.on_polled(Polled::Found, ms(100));
                 false
             },
-            |it| {
-                it.on_polled(Polled::Nothing, ms(100));
+            |policy| {
+                policy.on_polled(Polled::Nothing, ms(100));
                 false
             },
-            |it| {
-                it.on_polled(Polled::Interrupted, ms(100));
+            |policy| {
+                policy.on_polled(Polled::Interrupted, ms(100));
                 false
             },
         ];
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn polls_that_pay_continue_and_all_others_become_rare() {
+    fn polls_that_find_the_event_continue_and_all_others_become_rare() {
         let every = Duration::from_micros(10);
         assert_eq!(polls_among(10_000, every, Polled::Found), 10_000);
         let empty = polls_among(10_000, every, Polled::Nothing);
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn one_poll_that_pays_ends_the_skipping() {
+    fn one_poll_that_finds_the_event_ends_the_skipping() {
         let mut policy = PollingPolicy::new();
         for _ in 0..20 {
             policy.on_polled(Polled::Nothing, ms(1));
@@ -223,24 +224,24 @@ mod tests {
     }
 
     #[test]
-    fn an_interruption_after_a_long_time_or_many_polls_that_pay_begins_with_a_short_pause() {
+    fn an_interruption_after_a_long_time_or_many_polls_with_a_result_begins_with_a_short_pause() {
         let mut policy = PollingPolicy::new();
         let mut now = ms(0);
         for _ in 0..20 {
             policy.on_polled(Polled::Interrupted, now);
             now = policy.resumed_at;
-            // A single poll that pays does not shorten the pause.
+            // A single poll with a result does not shorten the pause.
             assert!(policy.on_wait(|| now));
             policy.on_polled(Polled::Found, now);
         }
         assert_eq!(policy.pause, PAUSE_MAX);
-        let mut paying = policy;
+        let mut with_results = policy;
         policy.on_polled(Polled::Interrupted, now + PAUSE_MAX);
         assert_eq!(policy.pause, PAUSE_MIN);
-        for _ in 0..PAYING {
-            paying.on_polled(Polled::Found, now);
+        for _ in 0..FOUND_ENOUGH {
+            with_results.on_polled(Polled::Found, now);
         }
-        paying.on_polled(Polled::Interrupted, now);
-        assert_eq!(paying.pause, PAUSE_MIN);
+        with_results.on_polled(Polled::Interrupted, now);
+        assert_eq!(with_results.pause, PAUSE_MIN);
     }
 }
