@@ -18,9 +18,9 @@ use support::*;
 /// The variable that makes this binary the other process.
 const ROLE: &str = "LOCAL_MEMORY_ROLE";
 const CONNECTIONS: usize = 1000;
-/// The memory of the two processes. A page that both have mapped counts once.
+/// The limit of the memory of both processes. A page that both have mapped counts once.
 const PAIR_MAX_KIB: usize = 64 * 1024;
-/// Descriptors of an end of a connection, and of the rest of a process.
+/// Two descriptors for each end of a connection, and some for the rest of a process.
 const DESCRIPTORS: u64 = 2 * CONNECTIONS as u64 + 100;
 /// Messages of a connection in each direction: they fill both of its rings several times.
 const ROUNDS: usize = 200;

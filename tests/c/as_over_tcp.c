@@ -53,14 +53,14 @@ static int in_kernel(int fd, int level, int name)
 {
 	int value = -1;
 	socklen_t len = sizeof value;
-	register long place __asm__("r10") = (long)&value;
+	register long pointer __asm__("r10") = (long)&value;
 	register long room __asm__("r8") = (long)&len;
 	long result;
 
 	__asm__ volatile("syscall"
 			 : "=a"(result)
 			 : "a"((long)SYS_getsockopt), "D"((long)fd), "S"((long)level),
-			   "d"((long)name), "r"(place), "r"(room)
+			   "d"((long)name), "r"(pointer), "r"(room)
 			 : "rcx", "r11", "memory");
 	check(result == 0, "getsockopt by the kernel");
 	return value;
@@ -157,7 +157,7 @@ extern void __libc_free(void *block);
 static int *uses;
 static volatile sig_atomic_t in_handler;
 
-static void used(void)
+static void count_use(void)
 {
 	if (in_handler)
 		++*uses;
@@ -165,26 +165,26 @@ static void used(void)
 
 void *malloc(size_t len)
 {
-	used();
+	count_use();
 	return __libc_malloc(len);
 }
 
 void *calloc(size_t count, size_t len)
 {
-	used();
+	count_use();
 	return __libc_calloc(count, len);
 }
 
 void *realloc(void *block, size_t len)
 {
-	used();
+	count_use();
 	return __libc_realloc(block, len);
 }
 
 void free(void *block)
 {
 	if (block)
-		used();
+		count_use();
 	__libc_free(block);
 }
 

@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// An event counter of the kernel. The counter is above zero exactly while the CNO has a trigger to
 /// report, except that a consumer's read of it sets it to zero until the next trigger; the earlier
-/// triggers can still be taken. The calls here bypass libc, so that a thread that holds locks is
-/// not cancelled in them.
+/// triggers can still be taken. Reads and writes bypass libc, so that a thread that holds locks
+/// is not cancelled in them.
 #[derive(Debug)]
 pub(super) struct Signal(OwnedFd);
 

@@ -1,7 +1,7 @@
 //! The rules by which posted requests are held back so that they are sent together.
 
-/// The number of posts that are not held back after the engine had to send once. It grows with each
-/// further time in a row.
+/// The number of posts that are not held back after the engine had to send once. The number
+/// grows with each further time in a row.
 const PENALTY: u32 = 16;
 const PENALTY_FACTOR_LOG: u32 = 2;
 const PENALTY_STEPS: u32 = 4;

@@ -11,7 +11,7 @@ use stack_tests::{DEADLINE, Program, Stage};
 const PREFIX: &str = "sdp_iwarp.";
 /// The separator of fields, and that of several values of a field.
 const SEPARATORS: [char; 2] = ['|', ';'];
-/// The names of fields of messages that break a rule.
+/// The prefix of the names of fields of messages that break a rule.
 const EXPERT: &str = "expert.";
 
 /// The fields of a packet, without the prefix of their names; each has a value for each message.

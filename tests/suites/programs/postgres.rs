@@ -132,7 +132,7 @@ fn run_clients(scene: &Scene, side: Side) -> Result<()> {
         .collect();
     ensure!(
         answer == expected,
-        "{} bytes of answer are wrong",
+        "a wrong answer of {} bytes",
         answer.len()
     );
     Ok(())

@@ -36,7 +36,7 @@ typedef void (*DAT_PROVIDER_INIT_FUNC)(const DAT_PROVIDER_INFO *info, const char
 /* Called before unloading. */
 typedef void (*DAT_PROVIDER_FINI_FUNC)(const DAT_PROVIDER_INFO *info);
 
-/* Reports whether one provider can replace another. */
+/* The answers of dat_registry_providers_related: whether one provider can replace another. */
 typedef enum dat_ha_relationship {
 	DAT_HA_FALSE = 0,          /* unrelated */
 	DAT_HA_TRUE = 1,           /* related */
