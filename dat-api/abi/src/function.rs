@@ -16,7 +16,7 @@ use core::ffi::c_void;
 macro_rules! for_each_slot {
     ($then:ident) => {
         $then! {
-            /// It has no version arguments, unlike `dat_ia_openv`.
+            /// The slot has no version arguments, unlike `dat_ia_openv`.
             dat_ia_open => ia_open: DatIaOpenFunc [-](
                 name: DatNamePtr,
                 async_evd_qlen: DatCount,

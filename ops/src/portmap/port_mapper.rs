@@ -118,7 +118,7 @@ impl PortMapper {
     /// Offers a TCP service; the new offering takes precedence over all others at its address.
     pub fn offer(&mut self, offering: Offering) {
         self.own.insert(offering);
-        self.tell(Record::Offer(offering));
+        self.send_record(Record::Offer(offering));
         self.drive();
     }
 
@@ -127,7 +127,7 @@ impl PortMapper {
         if !self.own.remove(service, mapped) {
             return;
         }
-        self.tell(Record::Withdraw { service, mapped });
+        self.send_record(Record::Withdraw { service, mapped });
         self.drive();
     }
 
@@ -252,7 +252,7 @@ impl PortMapper {
         self.role.on_leave();
     }
 
-    fn tell(&mut self, record: Record) {
+    fn send_record(&mut self, record: Record) {
         if let Some(server) = &mut self.server {
             server.record_own(record);
         }

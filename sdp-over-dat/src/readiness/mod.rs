@@ -25,6 +25,6 @@ pub trait Watch: Send + Sync {
     /// [`release`](Self::release): the woken threads need the lock that the caller holds.
     fn hold(&self) {}
 
-    /// The caller has released the socket's lock.
+    /// Called when the caller of [`hold`](Self::hold) has released the socket's lock.
     fn release(&self) {}
 }

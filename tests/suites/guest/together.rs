@@ -30,7 +30,7 @@ const ADAPTERS: [(&str, &str, &str); 5] = [
 ];
 
 /// The adapter that is closed and opened again while the other adapters are in use.
-const GOES: &str = "ib-siw";
+const REOPENED: &str = "ib-siw";
 
 const DEADLINE: Duration = Duration::from_secs(300);
 const WAIT: Option<Duration> = Some(Duration::from_secs(60));
@@ -83,15 +83,15 @@ fn work() -> Result<()> {
         .map(|(name, ..)| open(name))
         .collect::<Result<Vec<Pair>>>()?;
     all_exchange(&pairs)?;
-    let (going, staying): (Vec<Pair>, Vec<Pair>) =
-        pairs.into_iter().partition(|pair| pair.name == GOES);
+    let (reopened, staying): (Vec<Pair>, Vec<Pair>) =
+        pairs.into_iter().partition(|pair| pair.name == REOPENED);
     thread::scope(|scope| {
         let others = scope.spawn(|| all_exchange(&staying));
-        drop(going);
+        drop(reopened);
         others.join().map_err(|_| anyhow!("a thread panicked"))?
     })?;
     pairs = staying;
-    pairs.push(open(GOES)?);
+    pairs.push(open(REOPENED)?);
     all_exchange(&pairs)
 }
 

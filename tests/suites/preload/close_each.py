@@ -17,7 +17,7 @@ def mapper_answers():
     return False
 
 
-def talk():
+def exchange():
     """Transfers a message over an offloaded connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
@@ -29,7 +29,7 @@ def talk():
 
 child = os.fork()
 if child == 0:
-    talk()
+    exchange()
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 before = socket.create_server(("127.0.0.1", 0))
@@ -45,14 +45,14 @@ after = socket.create_server(("127.0.0.1", 0))
 until(lambda: not mapper_answers(), "the port mapper's port is in use without a port mapper")
 
 
-def rests():
+def is_idle():
     """True if an idle second costs almost no processor time."""
     begin = time.process_time()
     time.sleep(1)
     return time.process_time() - begin < 0.1
 
 
-until(rests, "an idle process spends processor time")
+until(is_idle, "an idle process spends processor time")
 # New connections use TCP.
 client = socket.create_connection(after.getsockname())
 server, _ = after.accept()

@@ -29,8 +29,8 @@ AFTER = {
     (TCP, socket.TCP_KEEPCNT): 4,
     (TCP, socket.TCP_CORK): 1,
 }
-# Not set, so it has the default of a new socket.
-ALONE = [(TCP, socket.TCP_SYNCNT), (TCP, 25), (socket.SOL_SOCKET, socket.SO_RCVLOWAT)]
+# Options that are not set, so they have the defaults of a new socket.
+DEFAULT = [(TCP, socket.TCP_SYNCNT), (TCP, 25), (socket.SOL_SOCKET, socket.SO_RCVLOWAT)]
 
 
 def accepted(host):
@@ -41,12 +41,12 @@ def accepted(host):
         listener.listen()
         for (level, name), value in AFTER.items():
             listener.setsockopt(level, name, value)
-        dialled = socket.create_connection(listener.getsockname())
-        return dialled, listener.accept()[0]
+        client = socket.create_connection(listener.getsockname())
+        return client, listener.accept()[0]
 
 
 def option_values(sock):
-    names = [*BEFORE, *AFTER, *ALONE]
+    names = [*BEFORE, *AFTER, *DEFAULT]
     return {(level, name): sock.getsockopt(level, name, 16) for level, name in names}
 
 
@@ -58,7 +58,7 @@ unlike = {name: pair for name, pair in unlike.items() if pair[0] != pair[1]}
 assert not unlike, unlike
 
 # The options have an effect, too.
-for dialled, sock in (ours, tcp):
+for client, sock in (ours, tcp):
     begun = time.monotonic()
     try:
         sock.recv(1)
@@ -67,7 +67,7 @@ for dialled, sock in (ours, tcp):
         assert time.monotonic() - begun > 0.2
     limit = struct.pack("=qq", DEADLINE, 0)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-    dialled.send(b"!", socket.MSG_OOB)
+    client.send(b"!", socket.MSG_OOB)
     assert sock.recv(1, socket.MSG_WAITALL) == b"!"
-    dialled.close()
+    client.close()
     sock.close()

@@ -30,8 +30,8 @@ enum Before {
     Reset,
 }
 
-/// A peer that has committed itself is accepted even if it has closed or aborted since, and its
-/// bytes can be read.
+/// A peer that has sent its first message is accepted even if it has closed or aborted since, and
+/// its bytes can be read.
 #[test]
 fn bytes_received_before_the_accept_are_not_lost() -> Result<()> {
     on_stack(Config::default(), |_| {
@@ -39,15 +39,15 @@ fn bytes_received_before_the_accept_are_not_lost() -> Result<()> {
         let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
         let listener = ours.bind(service.into(), NAMED)?.listen(5)?;
         for before in [Before::Nothing, Before::End, Before::Reset] {
-            let mut connecting = dial(&theirs, &*listener, service)?;
+            let mut connecting = start_connect(&theirs, &*listener, service)?;
             let client = eventually(|| {
                 ensure!(
                     listener.accept()?.is_none(),
-                    "accepted before its first word"
+                    "accepted before its first message"
                 );
                 connecting.step().map_err(|failure| anyhow!("{failure:?}"))
             })?;
-            ensure!(client.send(&[IoSlice::new(b"said")])? == 4);
+            ensure!(client.send(&[IoSlice::new(b"data")])? == 4);
             // An abort discards bytes that the provider's thread has not received.
             let_others_run(10, PAUSE);
             match before {
@@ -58,8 +58,8 @@ fn bytes_received_before_the_accept_are_not_lost() -> Result<()> {
             // The provider's thread receives the end before the accept.
             let_others_run(10, PAUSE);
             let server = eventually(|| Ok(listener.accept()?))?;
-            let mut said = [0; 9];
-            let mut receive = || server.receive(&mut [IoSliceMut::new(&mut said)], false);
+            let mut bytes = [0; 9];
+            let mut receive = || server.receive(&mut [IoSliceMut::new(&mut bytes)], false);
             ensure!(eventually(|| Ok(receive().ok()))? == 4);
             let then = match before {
                 Before::Nothing => Err(Errno::AGAIN),
@@ -67,7 +67,7 @@ fn bytes_received_before_the_accept_are_not_lost() -> Result<()> {
                 Before::Reset => Err(Errno::CONNRESET),
             };
             eventually(|| Ok((receive() == then).then_some(())))?;
-            ensure!(said.starts_with(b"said"));
+            ensure!(bytes.starts_with(b"data"));
         }
         Ok(())
     })
@@ -80,24 +80,24 @@ fn a_connection_in_progress_wakes_no_thread_without_an_event() -> Result<()> {
         let (ours, theirs) = (SdpProtocol::new(Ok), SdpProtocol::new(Ok));
         let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
         let listener = ours.bind(service.into(), NAMED)?.listen(5)?;
-        let mut connecting = dial(&theirs, &*listener, service)?;
+        let mut connecting = start_connect(&theirs, &*listener, service)?;
         // The offer was sent, and then the Hello, and the peer has not answered.
         for _ in 0..2 {
-            says_no_more(&mut *connecting)?;
-            is_answered(&*listener, &*connecting)?;
+            step_until_blocked(&mut *connecting)?;
+            await_answer(&*listener, &*connecting)?;
         }
         // The peer has answered, and sends nothing.
         eventually(|| {
             ensure!(
                 listener.accept()?.is_none(),
-                "accepted before its first word"
+                "accepted before its first message"
             );
             Ok((!becomes_readable(listener.as_fd())?).then_some(()))
         })?;
         let client = connecting
             .step()
             .map_err(|failure| anyhow!("{failure:?}"))?;
-        ensure!(client.is_some(), "news and no connection");
+        ensure!(client.is_some(), "readable without a connection");
         eventually(|| Ok(becomes_readable(listener.as_fd())?.then_some(())))?;
         eventually(|| Ok(listener.accept()?))?;
         Ok(())
@@ -112,14 +112,14 @@ fn a_silent_peer_loses_its_slot_in_the_backlog() -> Result<()> {
         let (ours, theirs) = (SdpProtocol::new(Ok), SdpProtocol::new(Ok));
         let service = SocketAddr::from((Ipv4Addr::LOCALHOST, 9999));
         let listener = ours.bind(service.into(), NAMED)?.listen(0)?;
-        let mut silent = dial(&theirs, &*listener, service)?;
+        let mut silent = start_connect(&theirs, &*listener, service)?;
         for _ in 0..2 {
-            says_no_more(&mut *silent)?;
-            is_answered(&*listener, &*silent)?;
+            step_until_blocked(&mut *silent)?;
+            await_answer(&*listener, &*silent)?;
         }
         // The time limit of an attempt is shorter than that of the silent peer.
         thread::sleep(Duration::from_secs(3));
-        let mut connecting = dial(&theirs, &*listener, service)?;
+        let mut connecting = start_connect(&theirs, &*listener, service)?;
         // The set is edge-triggered, as in a server with many listeners.
         let poller = epoll::create(CreateFlags::CLOEXEC)?;
         let flags = EventFlags::IN | EventFlags::ET;
@@ -138,9 +138,9 @@ fn a_silent_peer_loses_its_slot_in_the_backlog() -> Result<()> {
             epoll::wait(&poller, spare_capacity(&mut events), Some(&NOW))?;
             Ok(listener.accept()?)
         })?;
-        ensure!(client.is_some(), "accepted before its first word");
+        ensure!(client.is_some(), "accepted before its first message");
         let step = silent.step();
-        ensure!(step.is_err(), "{step:?} of a peer that was let go");
+        ensure!(step.is_err(), "{step:?} of a peer that lost its slot");
         Ok(())
     })
 }
@@ -153,21 +153,21 @@ const NAMED: Terms<'_> = Terms {
 };
 
 /// Takes steps until the peer must answer.
-fn says_no_more(connecting: &mut dyn OffloadConnecting) -> Result<()> {
+fn step_until_blocked(connecting: &mut dyn OffloadConnecting) -> Result<()> {
     eventually(|| {
         let step = connecting.step();
         let step = step.map_err(|failure| anyhow!("{failure:?}"))?;
-        ensure!(step.is_none(), "connected to nobody");
+        ensure!(step.is_none(), "connected before the service has answered");
         Ok((!becomes_readable(connecting.as_fd())?).then_some(()))
     })
 }
 
 /// Waits until the service has answered; it must not accept.
-fn is_answered(listener: &dyn OffloadListener, connecting: &dyn OffloadConnecting) -> Result<()> {
+fn await_answer(listener: &dyn OffloadListener, connecting: &dyn OffloadConnecting) -> Result<()> {
     eventually(|| {
         ensure!(
             listener.accept()?.is_none(),
-            "accepted before its first word"
+            "accepted before its first message"
         );
         Ok(becomes_readable(connecting.as_fd())?.then_some(()))
     })
@@ -191,7 +191,7 @@ pub(super) fn becomes_readable(waits: BorrowedFd<'_>) -> Result<bool> {
 }
 
 /// Starts to connect.
-fn dial(
+fn start_connect(
     theirs: &SdpProtocol,
     listener: &dyn OffloadListener,
     service: SocketAddr,
