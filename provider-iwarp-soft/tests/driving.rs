@@ -59,7 +59,7 @@ fn a_program_that_posts_and_polls_memory_only_is_served_by_the_engine() {
         });
         for round in 1..=100_u8 {
             mine.set(0, round);
-            // Twice, so that the second could be held back.
+            // Each Write is posted twice, so that the second could be held back.
             for _ in 0..2 {
                 client.post(1, SendOp::Write(theirs.remote(0, 1)), &[mine.sge(0, 1)]);
             }

@@ -9,8 +9,8 @@ pub struct Readiness {
     pub writable: bool,
     /// An urgent byte was received or announced.
     pub urgent: bool,
-    /// No more bytes can be read: the peer has ended its stream, or this end has shut
-    /// down the receiving direction.
+    /// No more bytes can be read: the peer has ended its stream, or this end has shut down the
+    /// receiving direction.
     pub read_closed: bool,
     /// The peer has ended its stream.
     pub peer_ended: bool,

@@ -185,8 +185,8 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// A piece of buffer `index` was removed. If it was the last one, the buffer is to be posted
-    /// again.
+    /// Called when a piece of buffer `index` was removed. After its last piece, the buffer is to be
+    /// posted again.
     fn release(&mut self, index: usize) {
         if !self.holds(index) {
             self.emptied.push(index);
@@ -194,7 +194,8 @@ impl ReceiveQueue {
         }
     }
 
-    /// The message in buffer `index` was handled. A buffer without bytes is to be posted again.
+    /// Called when the message in buffer `index` was handled. A buffer without bytes is to be posted
+    /// again.
     pub(super) fn on_handled(&mut self, index: usize) {
         if !self.holds(index) {
             self.emptied.push(index);
@@ -237,12 +238,13 @@ impl ReceiveQueue {
         staging.segment(half * (self.staging_len / 2), len)
     }
 
+    /// Called when a read into that half begins.
     pub(super) fn on_staging(&mut self, half: usize) {
         self.is_busy[half] = true;
         self.next_half = 1 - half;
     }
 
-    /// The read into that half has completed.
+    /// Called when the read into that half has completed.
     pub(super) fn on_staged(&mut self, half: usize, len: usize) {
         let at = half * (self.staging_len / 2);
         self.pieces.push_back(Piece::Staged { half, at, len });

@@ -10,22 +10,22 @@ import sys
 LIMIT = 1024
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, hard))
-DIAL = """
+CLIENT = """
 import socket, sys
 client = socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=60)
 assert client.recv(5) == b"hello"
 """
 
 
-def dial(listener):
+def start_client(listener):
     plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     port = str(listener.getsockname()[1])
-    words = [sys.executable, "-c", DIAL, port]
+    words = [sys.executable, "-c", CLIENT, port]
     return os.posix_spawn(sys.executable, words, plain)
 
 
 def serve(listener, wait):
-    child = dial(listener)
+    child = start_client(listener)
     wait(listener)
     server = listener.accept()[0]
     server.sendall(b"hello")
