@@ -189,12 +189,12 @@ impl ReceiveCredits {
         Ok(())
     }
 
-    /// A buffer was posted again. The count never exceeds the number of buffers.
+    /// Records that a buffer was posted again. The count never exceeds the number of buffers.
     pub(crate) fn on_posted(&mut self) {
         self.posted = self.buffers.min(self.posted.saturating_add(1));
     }
 
-    /// Buffers were added and posted.
+    /// Records that buffers were added and posted.
     pub(crate) fn on_added(&mut self, count: u16) {
         self.buffers = self.buffers.saturating_add(count);
         self.posted = self.buffers.min(self.posted.saturating_add(count));
