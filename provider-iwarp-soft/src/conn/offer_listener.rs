@@ -58,8 +58,8 @@ impl OfferListener {
         }
     }
 
-    /// Announces a connection, so that its peer can move it through this rendezvous. Returns the name
-    /// of the rendezvous, and the secret by which the peer identifies the connection.
+    /// Announces a connection, so that its peer can move it through this rendezvous. Returns the
+    /// name of the rendezvous, and the secret by which the peer identifies the connection.
     pub(crate) fn announce(&self, qp: Weak<dyn Owner>) -> io::Result<(Name, u64)> {
         let place = self.open()?;
         let mut token = [0; 8];

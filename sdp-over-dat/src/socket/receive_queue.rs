@@ -194,8 +194,8 @@ impl ReceiveQueue {
         }
     }
 
-    /// Called when the message in buffer `index` was handled. A buffer without bytes is to be posted
-    /// again.
+    /// Called when the message in buffer `index` was handled. A buffer without bytes is to be
+    /// posted again.
     pub(super) fn on_handled(&mut self, index: usize) {
         if !self.holds(index) {
             self.emptied.push(index);
