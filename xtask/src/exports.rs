@@ -12,8 +12,8 @@ use anyhow::{Context, Result, bail, ensure};
 pub(crate) const VERSION_NODE: &str = "DAT_2.0";
 
 /// The symbols that a provider library may export: its two entry points, the symbol by which
-/// consumers of OFA's providers recognise the extension interface, and the function that tells
-/// `libdat2` the reason of a failure.
+/// consumers of OFA's providers recognise the extension interface, and the function that
+/// returns the reason of a failure to `libdat2`.
 const PROVIDER_EXPORTS: [&str; 4] = [
     "dapl_extensions",
     "dat_provider_fini",

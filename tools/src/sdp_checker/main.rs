@@ -18,7 +18,7 @@ use tool_args::sdp_checker::Args;
 const KEPT: u8 = 0;
 /// A rule is broken, or a file is not a record of a connection.
 const BROKEN: u8 = 1;
-/// A file cannot be read, or its name does not tell which end wrote it. clap uses this code for a
+/// A file cannot be read, or its name does not show which end wrote it. clap uses this code for a
 /// wrong command line.
 const UNUSABLE: u8 = 2;
 
