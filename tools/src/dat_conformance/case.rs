@@ -21,12 +21,6 @@ pub(crate) struct Case {
     pub(crate) long: bool,
 }
 
-/// A row of a table of cases that need no peer: name, rule, part.
-pub(crate) type Alone = (&'static str, &'static str, Part);
-
-/// A row of a table of cases with two ends: name, rule, client's part, server's part.
-pub(crate) type Both = (&'static str, &'static str, Part, Part);
-
 /// The code of each end.
 #[derive(Clone, Copy)]
 pub(crate) enum Parts {
@@ -45,25 +39,6 @@ impl Case {
     /// Makes a case that needs both ends.
     pub(crate) fn both(name: &str, about: &'static str, client: Part, server: Part) -> Self {
         Self::new(name, about, Parts::Both { client, server })
-    }
-
-    /// Makes cases from a table of cases that need no peer.
-    pub(crate) fn all_alone(rows: &[Alone]) -> Vec<Self> {
-        let case = |(name, about, part): &Alone| Self::alone(name, about, *part);
-        rows.iter().map(case).collect()
-    }
-
-    /// Makes cases from a table of cases with two ends.
-    pub(crate) fn all_both(rows: &[Both]) -> Vec<Self> {
-        let case = |(name, about, client, server): &Both| Self::both(name, about, *client, *server);
-        rows.iter().map(case).collect()
-    }
-
-    /// Makes two cases from each row of a table of cases with two ends: one for each assignment of
-    /// the parts.
-    pub(crate) fn all_each_way(rows: &[Both]) -> Vec<Self> {
-        let cases = Self::all_both(rows);
-        cases.into_iter().flat_map(Self::each_way).collect()
     }
 
     fn new(name: &str, about: &'static str, parts: Parts) -> Self {
@@ -102,6 +77,33 @@ impl Case {
         [self, mirrored]
     }
 }
+
+/// Declares a function that returns the cases of a table. A row has the name, the rule, and the code
+/// of the client, or of both ends. `each way` makes a second case, in which the ends are exchanged.
+macro_rules! cases {
+    ($vis:vis fn $cases:ident: $(
+        $name:literal: $about:literal =>
+            $client:ident $(, $server:ident $(, each $way:ident)?)?;
+    )+) => {
+        $vis fn $cases() -> Vec<$crate::case::Case> {
+            let mut cases = Vec::new();
+            $(cases.extend(
+                $crate::case::cases!(@ $name, $about, $client $(, $server $(, $way)?)?)
+            );)+
+            cases
+        }
+    };
+    (@ $name:literal, $about:literal, $client:ident) => {
+        [$crate::case::Case::alone($name, $about, $client)]
+    };
+    (@ $name:literal, $about:literal, $client:ident, $server:ident) => {
+        [$crate::case::Case::both($name, $about, $client, $server)]
+    };
+    (@ $name:literal, $about:literal, $client:ident, $server:ident, way) => {
+        $crate::case::Case::both($name, $about, $client, $server).each_way()
+    };
+}
+pub(crate) use cases;
 
 impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

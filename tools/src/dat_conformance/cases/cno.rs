@@ -8,65 +8,28 @@ use anyhow::{Context, Result, ensure};
 use dat_api::abi::*;
 use dat_api::{Cno, Evd, EvdFlags};
 
-use crate::case::{Alone, Both, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::kit::Kit;
 use crate::link::Link;
 use crate::raw;
 use crate::side::Side;
 
-pub(super) fn cases() -> Vec<Case> {
-    [Case::all_alone(ALONE), Case::all_both(BOTH)].concat()
+cases! { pub(super) fn cases:
+    "cno/timeout": "a wait ends after its timeout" => timeout;
+    "cno/names": "a wait returns the EVD that received an event" => names;
+    "cno/two": "two EVDs trigger, and each is returned" => two;
+    "cno/wakes": "an event wakes the waiter" => wakes;
+    "cno/again": "an EVD triggers again after its events were dequeued" => again;
+    "cno/disabled": "a disabled EVD does not trigger" => disabled;
+    "cno/enabled": "an EVD that received events while disabled triggers when it is enabled" =>
+        enabled;
+    "cno/detached": "an EVD that is attached to no CNO triggers none" => detached;
+    "cno/attached": "an EVD triggers the CNO to which it is attached later" => attached;
+    "cno/in-use": "a CNO with attached EVDs is not freed" => in_use;
+    "cno/fd": "the descriptor of a CNO is readable after a trigger" => fd;
+    "cno/receive": "a received message triggers the CNO" => sends, waits;
 }
-
-const ALONE: &[Alone] = &[
-    ("cno/timeout", "a wait ends after its timeout", timeout),
-    (
-        "cno/names",
-        "a wait returns the EVD that received an event",
-        names,
-    ),
-    ("cno/two", "two EVDs trigger, and each is returned", two),
-    ("cno/wakes", "an event wakes the waiter", wakes),
-    (
-        "cno/again",
-        "an EVD triggers again after its events were dequeued",
-        again,
-    ),
-    ("cno/disabled", "a disabled EVD does not trigger", disabled),
-    (
-        "cno/enabled",
-        "an EVD that received events while disabled triggers when it is enabled",
-        enabled,
-    ),
-    (
-        "cno/detached",
-        "an EVD that is attached to no CNO triggers none",
-        detached,
-    ),
-    (
-        "cno/attached",
-        "an EVD triggers the CNO to which it is attached later",
-        attached,
-    ),
-    (
-        "cno/in-use",
-        "a CNO with attached EVDs is not freed",
-        in_use,
-    ),
-    (
-        "cno/fd",
-        "the descriptor of a CNO is readable after a trigger",
-        fd,
-    ),
-];
-
-const BOTH: &[Both] = &[(
-    "cno/receive",
-    "a received message triggers the CNO",
-    sends,
-    waits,
-)];
 
 /// A CNO and an EVD that triggers it.
 fn pair(side: &Side<'_>) -> Result<(Cno, Evd)> {

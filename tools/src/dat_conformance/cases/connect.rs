@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use dat_api::abi::*;
 use dat_api::{Close, CompletionFlags, ConnectionKind, Ep, EpState};
 
-use crate::case::{Alone, Both, Case};
+use crate::case::{Case, cases};
 use crate::expect;
 use crate::kit::Kit;
 use crate::link::{Link, listen, offer};
@@ -14,7 +14,7 @@ use crate::pattern;
 use crate::side::Side;
 
 pub(super) fn cases() -> Vec<Case> {
-    let mut cases = [Case::all_alone(ALONE), Case::all_both(BOTH)].concat();
+    let mut cases = rows();
     for (size, name) in [
         (0, "0"),
         (1, "1"),
@@ -32,92 +32,35 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-const ALONE: &[Alone] = &[(
-    "connect/unreachable",
-    "an attempt to connect to an address without a route is reported as a failure",
-    unreachable,
-)];
-
-const BOTH: &[Both] = &[
-    (
-        "connect/established",
-        "both ends receive the event of the connection, and the peer's address",
-        connects,
-        accepts,
-    ),
-    (
-        "connect/nobody",
-        "a connection request fails if no service point listens",
-        finds_no_listener,
-        listens_no_more,
-    ),
-    (
-        "connect/rejected",
-        "a rejection is reported as one by the peer",
-        is_rejected,
-        rejects,
-    ),
-    (
-        "connect/dropped",
-        "a request that the consumer drops is rejected",
-        is_rejected,
-        drops_request,
-    ),
-    (
-        "connect/timeout",
-        "an attempt to connect ends after its timeout",
-        times_out,
-        never_answers,
-    ),
-    (
-        "connect/again",
-        "an endpoint connects after a rejection and a reset",
-        tries_again,
-        rejects_once,
-    ),
-    (
-        "connect/cancelled",
-        "an attempt to connect ends when it is disconnected",
-        cancels,
-        is_cancelled,
-    ),
-    (
-        "connect/duplicate",
-        "a second endpoint connects to the peer of the first one",
-        duplicates,
-        accepts_twice,
-    ),
-    (
-        "connect/first-at-once",
-        "a message sent right after the connection event is received, ten times",
-        sends_at_once,
-        receives_at_once,
-    ),
-    (
-        "connect/passive-first",
-        "the accepting end may send first",
-        receives_first,
-        sends_first,
-    ),
-    (
-        "connect/second-accept",
-        "a connected endpoint cannot accept a second request",
-        connects_twice,
-        accepts_second,
-    ),
-    (
-        "connect/shared-evd",
-        "two connections share their EVDs",
-        connects_two,
-        accepts_two,
-    ),
-    (
-        "connect/too-much-accepted",
-        "an accept with private data beyond the limit is refused",
-        is_rejected,
-        accepts_too_much,
-    ),
-];
+cases! { fn rows:
+    "connect/unreachable":
+        "an attempt to connect to an address without a route is reported as a failure" =>
+        unreachable;
+    "connect/established":
+        "both ends receive the event of the connection, and the peer's address" =>
+        connects, accepts;
+    "connect/nobody": "a connection request fails if no service point listens" =>
+        finds_no_listener, listens_no_more;
+    "connect/rejected": "a rejection is reported as one by the peer" => is_rejected, rejects;
+    "connect/dropped": "a request that the consumer drops is rejected" =>
+        is_rejected, drops_request;
+    "connect/timeout": "an attempt to connect ends after its timeout" => times_out, never_answers;
+    "connect/again": "an endpoint connects after a rejection and a reset" =>
+        tries_again, rejects_once;
+    "connect/cancelled": "an attempt to connect ends when it is disconnected" =>
+        cancels, is_cancelled;
+    "connect/duplicate": "a second endpoint connects to the peer of the first one" =>
+        duplicates, accepts_twice;
+    "connect/first-at-once":
+        "a message sent right after the connection event is received, ten times" =>
+        sends_at_once, receives_at_once;
+    "connect/passive-first": "the accepting end may send first" => receives_first, sends_first;
+    "connect/second-accept": "a connected endpoint cannot accept a second request" =>
+        connects_twice, accepts_second;
+    "connect/shared-evd": "two connections share their EVDs" => connects_two, accepts_two;
+    "connect/too-much-accepted": "an accept with private data beyond the limit is refused" =>
+        is_rejected, accepts_too_much;
+}
 
 const ESTABLISHED: &[ConnectionKind] = &[ConnectionKind::Established];
 

@@ -3,87 +3,35 @@
 use anyhow::{Context, Result, ensure};
 use dat_api::{Close, ConnectionKind, DtoStatus, EpState};
 
-use crate::case::{Both, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::link::Link;
 use crate::pattern;
 use crate::side::Side;
 
-pub(super) fn cases() -> Vec<Case> {
-    [Case::all_each_way(EACH_WAY), Case::all_both(BOTH)].concat()
+cases! { pub(super) fn cases:
+    "disconnect/abrupt": "each end receives one disconnect event after an abrupt disconnect" =>
+        abrupt, is_notified_once, each way;
+    "disconnect/graceful": "each end receives one disconnect event after a graceful disconnect" =>
+        graceful, is_notified_once, each way;
+    "disconnect/graceful-finishes":
+        "a graceful disconnect delivers the messages posted before it" =>
+        sends_and_disconnects, receives_all, each way;
+    "disconnect/flushes": "posted receives are flushed when the peer disconnects" =>
+        disconnects_when_posted, flushes, each way;
+    "disconnect/flushes-here": "posted receives of the end that disconnects are flushed" =>
+        disconnects_with_receives, has_no_receives, each way;
+    "disconnect/freed": "freeing an endpoint ends its connection" =>
+        frees, is_notified_once, each way;
+    "disconnect/closed": "closing an adapter ends its connections" =>
+        closes, is_notified_once, each way;
+    "disconnect/both": "both ends disconnect at the same time and receive one event each" =>
+        disconnects_too, disconnects_too;
+    "disconnect/twice": "a second disconnect has no effect" => twice, is_notified_once;
+    "disconnect/reuse": "an endpoint connects again after a reset" => uses_again, is_used_again;
+    "disconnect/late-work": "work posted after the disconnection is flushed" =>
+        posts_late, is_notified_once;
 }
-
-const EACH_WAY: &[Both] = &[
-    (
-        "disconnect/abrupt",
-        "each end receives one disconnect event after an abrupt disconnect",
-        abrupt,
-        is_notified_once,
-    ),
-    (
-        "disconnect/graceful",
-        "each end receives one disconnect event after a graceful disconnect",
-        graceful,
-        is_notified_once,
-    ),
-    (
-        "disconnect/graceful-finishes",
-        "a graceful disconnect delivers the messages posted before it",
-        sends_and_disconnects,
-        receives_all,
-    ),
-    (
-        "disconnect/flushes",
-        "posted receives are flushed when the peer disconnects",
-        disconnects_when_posted,
-        flushes,
-    ),
-    (
-        "disconnect/flushes-here",
-        "posted receives of the end that disconnects are flushed",
-        disconnects_with_receives,
-        has_no_receives,
-    ),
-    (
-        "disconnect/freed",
-        "freeing an endpoint ends its connection",
-        frees,
-        is_notified_once,
-    ),
-    (
-        "disconnect/closed",
-        "closing an adapter ends its connections",
-        closes,
-        is_notified_once,
-    ),
-];
-
-const BOTH: &[Both] = &[
-    (
-        "disconnect/both",
-        "both ends disconnect at the same time and receive one event each",
-        disconnects_too,
-        disconnects_too,
-    ),
-    (
-        "disconnect/twice",
-        "a second disconnect has no effect",
-        twice,
-        is_notified_once,
-    ),
-    (
-        "disconnect/reuse",
-        "an endpoint connects again after a reset",
-        uses_again,
-        is_used_again,
-    ),
-    (
-        "disconnect/late-work",
-        "work posted after the disconnection is flushed",
-        posts_late,
-        is_notified_once,
-    ),
-];
 
 const ENDED: &[ConnectionKind] = &[ConnectionKind::Disconnected];
 

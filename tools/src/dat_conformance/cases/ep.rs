@@ -6,95 +6,32 @@ use anyhow::{Result, ensure};
 use dat_api::abi::*;
 use dat_api::{Ep, EpAttr, EpState, Event};
 
-use crate::case::{Alone, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::kit::{Kit, attr};
 use crate::raw;
 use crate::side::Side;
 
-pub(super) fn cases() -> Vec<Case> {
-    Case::all_alone(CASES)
+cases! { pub(super) fn cases:
+    "ep/new": "a new endpoint is unconnected and idle" => new;
+    "ep/defaults": "an endpoint without attributes accepts work" => defaults;
+    "ep/granted": "the attributes of an endpoint are at least those requested" => granted;
+    "ep/too-much": "attributes beyond the adapter's limits are refused" => too_much;
+    "ep/modify": "the attributes of an unconnected endpoint can be changed" => modify;
+    "ep/many": "64 endpoints exist at the same time" => many;
+    "ep/recv": "receives can be posted before the endpoint connects" => recv;
+    "ep/recv-full": "posting more receives than requested fails when the queue is full" =>
+        recv_full;
+    "ep/recv-freed": "an endpoint with posted receives can be freed" => recv_freed;
+    "ep/recv-iov": "a receive with more segments than the limit is refused" => recv_iov;
+    "ep/reset-keeps": "a reset keeps the receives of an unconnected endpoint" => reset_keeps;
+    "ep/no-zone": "an endpoint without a protection zone cannot connect" => no_zone;
+    "ep/timeout-zero": "an attempt to connect with timeout 0 is refused" => timeout_zero;
+    "ep/private-data-limit": "private data beyond the limit is refused" => private_data_limit;
+    "ep/freed-zone": "an endpoint with a freed protection zone is refused" => freed_zone;
+    "ep/freed": "the handle of a freed endpoint is invalid" => freed;
+    "ep/wrong-evd": "connection events need an EVD with the connection flag" => wrong_evd;
 }
-
-const CASES: &[Alone] = &[
-    ("ep/new", "a new endpoint is unconnected and idle", new),
-    (
-        "ep/defaults",
-        "an endpoint without attributes accepts work",
-        defaults,
-    ),
-    (
-        "ep/granted",
-        "the attributes of an endpoint are at least those requested",
-        granted,
-    ),
-    (
-        "ep/too-much",
-        "attributes beyond the adapter's limits are refused",
-        too_much,
-    ),
-    (
-        "ep/modify",
-        "the attributes of an unconnected endpoint can be changed",
-        modify,
-    ),
-    ("ep/many", "64 endpoints exist at the same time", many),
-    (
-        "ep/recv",
-        "receives can be posted before the endpoint connects",
-        recv,
-    ),
-    (
-        "ep/recv-full",
-        "posting more receives than requested fails when the queue is full",
-        recv_full,
-    ),
-    (
-        "ep/recv-freed",
-        "an endpoint with posted receives can be freed",
-        recv_freed,
-    ),
-    (
-        "ep/recv-iov",
-        "a receive with more segments than the limit is refused",
-        recv_iov,
-    ),
-    (
-        "ep/reset-keeps",
-        "a reset keeps the receives of an unconnected endpoint",
-        reset_keeps,
-    ),
-    (
-        "ep/no-zone",
-        "an endpoint without a protection zone cannot connect",
-        no_zone,
-    ),
-    (
-        "ep/timeout-zero",
-        "an attempt to connect with timeout 0 is refused",
-        timeout_zero,
-    ),
-    (
-        "ep/private-data-limit",
-        "private data beyond the limit is refused",
-        private_data_limit,
-    ),
-    (
-        "ep/freed-zone",
-        "an endpoint with a freed protection zone is refused",
-        freed_zone,
-    ),
-    (
-        "ep/freed",
-        "the handle of a freed endpoint is invalid",
-        freed,
-    ),
-    (
-        "ep/wrong-evd",
-        "connection events need an EVD with the connection flag",
-        wrong_evd,
-    ),
-];
 
 fn new(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;

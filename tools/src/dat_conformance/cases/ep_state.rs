@@ -4,61 +4,28 @@ use anyhow::{Context, Result, bail, ensure};
 use dat_api::abi::*;
 use dat_api::{Close, CompletionFlags, ConnectionKind, Cr, Ep, EpState, Psp, RemoteRegion, Rsp};
 
-use crate::case::{Both, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::kit::Kit;
 use crate::link::{Link, offer};
 use crate::raw;
 use crate::side::Side;
 
-pub(super) fn cases() -> Vec<Case> {
-    Case::all_both(CASES)
+cases! { pub(super) fn cases:
+    "ep-state/unconnected": "the calls that a new endpoint permits" => unconnected, stands_by;
+    "ep-state/reserved":
+        "the calls that an endpoint permits while it is reserved by a service point" =>
+        reserved, stands_by;
+    "ep-state/passive": "the calls that an endpoint permits while its request is unanswered" =>
+        asks, passive;
+    "ep-state/active": "the calls that an endpoint permits while it connects" =>
+        active, leaves_unanswered;
+    "ep-state/connected": "the calls that an endpoint permits while it is connected" =>
+        connected, stays_connected;
+    "ep-state/disconnected": "the calls that an endpoint permits after its connection" =>
+        disconnected, stays_connected;
+    "ep-state/walk": "an endpoint passes through its states in order" => walks, walks_along;
 }
-
-const CASES: &[Both] = &[
-    (
-        "ep-state/unconnected",
-        "the calls that a new endpoint permits",
-        unconnected,
-        stands_by,
-    ),
-    (
-        "ep-state/reserved",
-        "the calls that an endpoint permits while it is reserved by a service point",
-        reserved,
-        stands_by,
-    ),
-    (
-        "ep-state/passive",
-        "the calls that an endpoint permits while its request is unanswered",
-        asks,
-        passive,
-    ),
-    (
-        "ep-state/active",
-        "the calls that an endpoint permits while it connects",
-        active,
-        leaves_unanswered,
-    ),
-    (
-        "ep-state/connected",
-        "the calls that an endpoint permits while it is connected",
-        connected,
-        stays_connected,
-    ),
-    (
-        "ep-state/disconnected",
-        "the calls that an endpoint permits after its connection",
-        disconnected,
-        stays_connected,
-    ),
-    (
-        "ep-state/walk",
-        "an endpoint passes through its states in order",
-        walks,
-        walks_along,
-    ),
-];
 
 /// Calls that a state refuses, or accepts without a change of state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

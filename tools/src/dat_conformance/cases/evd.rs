@@ -7,112 +7,40 @@ use anyhow::{Context, Result, bail, ensure};
 use dat_api::abi::*;
 use dat_api::{Evd, EvdFlags, Event, Ia};
 
-use crate::case::{Alone, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::kit::Kit;
 use crate::raw;
 use crate::side::Side;
 
-pub(super) fn cases() -> Vec<Case> {
-    Case::all_alone(CASES)
+cases! { pub(super) fn cases:
+    "evd/empty": "dequeuing from an empty queue fails" => empty;
+    "evd/timeout": "a wait ends after its timeout" => timeout;
+    "evd/poll": "a wait with timeout 0 returns at once" => poll;
+    "evd/software": "a software event carries its pointer" => software;
+    "evd/order": "events are dequeued in the order in which they were posted" => order;
+    "evd/nmore": "a wait returns the number of remaining events" => nmore;
+    "evd/flag-needed": "software events need an EVD with the software flag" => flag_needed;
+    "evd/qlen": "the queue is at least as long as requested" => qlen;
+    "evd/qlen-zero": "a queue of length 0 is refused" => qlen_zero;
+    "evd/qlen-limit": "a queue longer than the limit is refused" => qlen_limit;
+    "evd/async-flag": "asynchronous events cannot share an EVD with other events" => async_flag;
+    "evd/resize": "events stay in a queue that grows" => resize;
+    "evd/resize-pending": "a queue cannot become shorter than its events need" => resize_pending;
+    "evd/full": "a full queue refuses software events" => full;
+    "evd/unwaitable": "an unwaitable EVD can be polled and not waited on" => unwaitable;
+    "evd/unwaitable-wakes": "a waiter returns when its EVD becomes unwaitable" => unwaitable_wakes;
+    "evd/threshold": "a wait for several events does not end with fewer" => threshold;
+    "evd/threshold-limit": "a threshold longer than the queue is refused" => threshold_limit;
+    "evd/threshold-zero": "a threshold of 0 is refused" => threshold_zero;
+    "evd/wakes": "an event wakes the waiter" => wakes;
+    "evd/one-waiter": "a second waiter is refused" => one_waiter;
+    "evd/waiter-alone": "dequeuing is refused while a thread waits" => waiter_alone;
+    "evd/in-use": "an EVD that an endpoint uses is not freed" => in_use;
+    "evd/null-event": "a wait without memory for the event is refused" => null_event;
+    "evd/unread": "an EVD with unread events can be freed" => unread;
+    "evd/many": "64 EVDs exist at the same time" => many;
 }
-
-const CASES: &[Alone] = &[
-    ("evd/empty", "dequeuing from an empty queue fails", empty),
-    ("evd/timeout", "a wait ends after its timeout", timeout),
-    ("evd/poll", "a wait with timeout 0 returns at once", poll),
-    (
-        "evd/software",
-        "a software event carries its pointer",
-        software,
-    ),
-    (
-        "evd/order",
-        "events are dequeued in the order in which they were posted",
-        order,
-    ),
-    (
-        "evd/nmore",
-        "a wait returns the number of remaining events",
-        nmore,
-    ),
-    (
-        "evd/flag-needed",
-        "software events need an EVD with the software flag",
-        flag_needed,
-    ),
-    (
-        "evd/qlen",
-        "the queue is at least as long as requested",
-        qlen,
-    ),
-    ("evd/qlen-zero", "a queue of length 0 is refused", qlen_zero),
-    (
-        "evd/qlen-limit",
-        "a queue longer than the limit is refused",
-        qlen_limit,
-    ),
-    (
-        "evd/async-flag",
-        "asynchronous events cannot share an EVD with other events",
-        async_flag,
-    ),
-    ("evd/resize", "events stay in a queue that grows", resize),
-    (
-        "evd/resize-pending",
-        "a queue cannot become shorter than its events need",
-        resize_pending,
-    ),
-    ("evd/full", "a full queue refuses software events", full),
-    (
-        "evd/unwaitable",
-        "an unwaitable EVD can be polled and not waited on",
-        unwaitable,
-    ),
-    (
-        "evd/unwaitable-wakes",
-        "a waiter returns when its EVD becomes unwaitable",
-        unwaitable_wakes,
-    ),
-    (
-        "evd/threshold",
-        "a wait for several events does not end with fewer",
-        threshold,
-    ),
-    (
-        "evd/threshold-limit",
-        "a threshold longer than the queue is refused",
-        threshold_limit,
-    ),
-    (
-        "evd/threshold-zero",
-        "a threshold of 0 is refused",
-        threshold_zero,
-    ),
-    ("evd/wakes", "an event wakes the waiter", wakes),
-    ("evd/one-waiter", "a second waiter is refused", one_waiter),
-    (
-        "evd/waiter-alone",
-        "dequeuing is refused while a thread waits",
-        waiter_alone,
-    ),
-    (
-        "evd/in-use",
-        "an EVD that an endpoint uses is not freed",
-        in_use,
-    ),
-    (
-        "evd/null-event",
-        "a wait without memory for the event is refused",
-        null_event,
-    ),
-    (
-        "evd/unread",
-        "an EVD with unread events can be freed",
-        unread,
-    ),
-    ("evd/many", "64 EVDs exist at the same time", many),
-];
 
 fn ia(side: &Side<'_>) -> Result<Ia> {
     Ok(side.open()?)

@@ -3,31 +3,18 @@
 use anyhow::{Context, Result, ensure};
 use dat_api::{AsyncKind, CompletionFlags, Ep, EpEvds, Evd, EvdFlags, Region};
 
-use crate::case::{Both, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::kit::{Kit, attr};
 use crate::link::offer;
 use crate::pattern;
 use crate::side::Side;
 
-pub(super) fn cases() -> Vec<Case> {
-    Case::all_both(BOTH)
+cases! { pub(super) fn cases:
+    "evd/resize-transfers": "completions stay in a queue that grows, and more fit" =>
+        sends_twice, grows;
+    "evd/overflow": "a completion that does not fit is reported" => sends_all, overflows;
 }
-
-const BOTH: &[Both] = &[
-    (
-        "evd/resize-transfers",
-        "completions stay in a queue that grows, and more fit",
-        sends_twice,
-        grows,
-    ),
-    (
-        "evd/overflow",
-        "a completion that does not fit is reported",
-        sends_all,
-        overflows,
-    ),
-];
 
 /// The number of messages; each has a receive.
 const MESSAGES: usize = 32;

@@ -7,60 +7,28 @@ use dat_api::abi::*;
 use dat_api::{CompletionFlags, DtoStatus, EpAttr, Event};
 
 use super::rdma::{receive_region, send_region};
-use crate::case::{Both, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::kit;
 use crate::link::Link;
 use crate::side::Side;
 
-pub(super) fn cases() -> Vec<Case> {
-    Case::all_both(CASES)
+cases! { pub(super) fn cases:
+    "flags/suppress": "a suppressed Send that succeeds has no completion event" =>
+        suppresses, receives;
+    "flags/suppress-slots": "completed suppressed work frees its entries in the queue" =>
+        suppresses_many, receives_many;
+    "flags/suppress-failed": "a suppressed Send that fails has a completion event" =>
+        suppresses_failing, leaves;
+    "flags/suppress-write": "suppressed Writes and Reads that succeed have no completion event" =>
+        suppresses_rdma, offers;
+    "flags/unsignalled": "an unsignalled completion does not wake the waiter" =>
+        unsignalled, receives;
+    "flags/threshold": "a wait for several messages does not end with fewer" =>
+        sends_in_time, waits_for_three;
+    "flags/solicited": "a message with solicited wait wakes a waiter for solicited events" =>
+        solicits, sleeps_until_solicited;
 }
-
-const CASES: &[Both] = &[
-    (
-        "flags/suppress",
-        "a suppressed Send that succeeds has no completion event",
-        suppresses,
-        receives,
-    ),
-    (
-        "flags/suppress-slots",
-        "completed suppressed work frees its entries in the queue",
-        suppresses_many,
-        receives_many,
-    ),
-    (
-        "flags/suppress-failed",
-        "a suppressed Send that fails has a completion event",
-        suppresses_failing,
-        leaves,
-    ),
-    (
-        "flags/suppress-write",
-        "suppressed Writes and Reads that succeed have no completion event",
-        suppresses_rdma,
-        offers,
-    ),
-    (
-        "flags/unsignalled",
-        "an unsignalled completion does not wake the waiter",
-        unsignalled,
-        receives,
-    ),
-    (
-        "flags/threshold",
-        "a wait for several messages does not end with fewer",
-        sends_in_time,
-        waits_for_three,
-    ),
-    (
-        "flags/solicited",
-        "a message with solicited wait wakes a waiter for solicited events",
-        solicits,
-        sleeps_until_solicited,
-    ),
-];
 
 fn receives(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make(side)?;

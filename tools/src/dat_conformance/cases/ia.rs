@@ -4,89 +4,30 @@ use anyhow::{Result, ensure};
 use dat_api::abi::*;
 use dat_api::{Ep, Evd, EvdFlags, Ia, Pz};
 
-use crate::case::{Alone, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::kit::Kit;
 use crate::leaks::Holdings;
 use crate::raw;
 use crate::side::Side;
 
-pub(super) fn cases() -> Vec<Case> {
-    Case::all_alone(CASES)
+cases! { pub(super) fn cases:
+    "ia/attributes": "the limits of the adapter are set and can be used" => attributes;
+    "ia/address": "the adapter has an address to which peers can connect" => address;
+    "ia/provider": "the provider reports its version and features" => provider;
+    "ia/unknown": "opening a name that is not registered fails" => unknown;
+    "ia/twice": "an adapter that was opened twice stays open after one close" => twice;
+    "ia/eight": "an adapter can be opened eight times, and each opening has its own objects" =>
+        eight;
+    "ia/async-silent": "a new adapter has no asynchronous event" => async_silent;
+    "ia/leaves-nothing": "opening and closing an adapter leaks nothing" => leaves_nothing;
+    "ia/close-null": "closing a null handle is refused" => close_null;
+    "ia/close-graceful": "an adapter without objects closes gracefully" => close_graceful;
+    "ia/close-in-use": "a graceful close of an adapter with objects is refused" => close_in_use;
+    "ia/close-abrupt": "an abrupt close destroys the adapter's objects" => close_abrupt;
+    "ia/handle-types": "each handle has the type of its object" => handle_types;
+    "ia/context": "the consumer's context is returned as it was set" => context;
 }
-
-const CASES: &[Alone] = &[
-    (
-        "ia/attributes",
-        "the limits of the adapter are set and can be used",
-        attributes,
-    ),
-    (
-        "ia/address",
-        "the adapter has an address to which peers can connect",
-        address,
-    ),
-    (
-        "ia/provider",
-        "the provider reports its version and features",
-        provider,
-    ),
-    (
-        "ia/unknown",
-        "opening a name that is not registered fails",
-        unknown,
-    ),
-    (
-        "ia/twice",
-        "an adapter that was opened twice stays open after one close",
-        twice,
-    ),
-    (
-        "ia/eight",
-        "an adapter can be opened eight times, and each opening has its own objects",
-        eight,
-    ),
-    (
-        "ia/async-silent",
-        "a new adapter has no asynchronous event",
-        async_silent,
-    ),
-    (
-        "ia/leaves-nothing",
-        "opening and closing an adapter leaks nothing",
-        leaves_nothing,
-    ),
-    (
-        "ia/close-null",
-        "closing a null handle is refused",
-        close_null,
-    ),
-    (
-        "ia/close-graceful",
-        "an adapter without objects closes gracefully",
-        close_graceful,
-    ),
-    (
-        "ia/close-in-use",
-        "a graceful close of an adapter with objects is refused",
-        close_in_use,
-    ),
-    (
-        "ia/close-abrupt",
-        "an abrupt close destroys the adapter's objects",
-        close_abrupt,
-    ),
-    (
-        "ia/handle-types",
-        "each handle has the type of its object",
-        handle_types,
-    ),
-    (
-        "ia/context",
-        "the consumer's context is returned as it was set",
-        context,
-    ),
-];
 
 fn attributes(side: &mut Side<'_>) -> Result<()> {
     let attr = side.open()?.attr()?;

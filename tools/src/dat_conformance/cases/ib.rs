@@ -5,81 +5,32 @@ use dat_api::abi::*;
 use dat_api::{CompletionFlags, ConnectionKind, DtoStatus, Ia, Privileges, Region, RemoteRegion};
 
 use super::rdma::{receive_region, send_region};
-use crate::case::{Alone, Both, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::link::Link;
 use crate::pattern;
 use crate::side::Side;
 use crate::verdict::Lacks;
 
-pub(super) fn cases() -> Vec<Case> {
-    [
-        Case::all_alone(ALONE),
-        Case::all_each_way(EACH_WAY),
-        Case::all_both(BOTH),
-    ]
-    .concat()
+cases! { pub(super) fn cases:
+    "ib/counters": "the counters of an adapter count its operations" => counts;
+    "ib/immediate": "the peer of a Write with immediate data receives a completion" =>
+        writes, receives_immediate, each way;
+    "ib/fetch-add": "a fetch-and-add adds to the word and returns the value before" =>
+        adds, offers_number, each way;
+    "ib/compare-swap": "a compare-and-swap replaces the word if it has the expected value" =>
+        swaps, offers_number, each way;
+    "ib/immediate-order": "immediate data arrives after the data written before it" =>
+        writes_often, receives_immediate_often;
+    "ib/immediate-empty": "immediate data can be sent without payload" =>
+        writes_nothing, receives_immediate_alone;
+    "ib/fetch-add-often": "no addition is lost when both ends add at the same time" =>
+        adds_often, adds_often;
+    "ib/atomic-right": "an atomic operation on memory without the privilege fails" =>
+        adds_without_right, offers_without_right;
+    "ib/atomic-unaligned": "an atomic operation on an unaligned word fails" =>
+        adds_unaligned, offers_and_breaks;
 }
-
-const ALONE: &[Alone] = &[(
-    "ib/counters",
-    "the counters of an adapter count its operations",
-    counts,
-)];
-
-const EACH_WAY: &[Both] = &[
-    (
-        "ib/immediate",
-        "the peer of a Write with immediate data receives a completion",
-        writes,
-        receives_immediate,
-    ),
-    (
-        "ib/fetch-add",
-        "a fetch-and-add adds to the word and returns the value before",
-        adds,
-        offers_number,
-    ),
-    (
-        "ib/compare-swap",
-        "a compare-and-swap replaces the word if it has the expected value",
-        swaps,
-        offers_number,
-    ),
-];
-
-const BOTH: &[Both] = &[
-    (
-        "ib/immediate-order",
-        "immediate data arrives after the data written before it",
-        writes_often,
-        receives_immediate_often,
-    ),
-    (
-        "ib/immediate-empty",
-        "immediate data can be sent without payload",
-        writes_nothing,
-        receives_immediate_alone,
-    ),
-    (
-        "ib/fetch-add-often",
-        "no addition is lost when both ends add at the same time",
-        adds_often,
-        adds_often,
-    ),
-    (
-        "ib/atomic-right",
-        "an atomic operation on memory without the privilege fails",
-        adds_without_right,
-        offers_without_right,
-    ),
-    (
-        "ib/atomic-unaligned",
-        "an atomic operation on an unaligned word fails",
-        adds_unaligned,
-        offers_and_breaks,
-    ),
-];
 
 /// Fails with [`Lacks`] unless the provider reports that it has this part of the extension.
 fn has(ia: &Ia, name: &str, what: &'static str) -> Result<()> {

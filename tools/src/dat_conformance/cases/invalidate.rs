@@ -6,49 +6,25 @@ use dat_api::abi::*;
 use dat_api::{CompletionFlags, ConnectionKind, DtoStatus, Privileges, RemoteRegion, Rmr};
 
 use super::rdma::{receive_region, send_region};
-use crate::case::{Both, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::link::Link;
 use crate::pattern;
 use crate::raw;
 use crate::side::Side;
 
-pub(super) fn cases() -> Vec<Case> {
-    Case::all_both(CASES)
+cases! { pub(super) fn cases:
+    "invalidate/reported": "the receiver's completion names the window that the peer invalidated" =>
+        invalidates, is_notified;
+    "invalidate/closed": "an invalidated window permits no access" =>
+        invalidates_and_writes, stays_closed;
+    "invalidate/bound-again": "an invalidated window can be bound again" =>
+        invalidates, binds_again;
+    "invalidate/wrong-key": "invalidating a key that does not exist is an error" =>
+        invalidates_wrong, is_broken;
+    "invalidate/read-to-window": "a Read stores its data through a window" =>
+        reads_to_window, offers;
 }
-
-const CASES: &[Both] = &[
-    (
-        "invalidate/reported",
-        "the receiver's completion names the window that the peer invalidated",
-        invalidates,
-        is_notified,
-    ),
-    (
-        "invalidate/closed",
-        "an invalidated window permits no access",
-        invalidates_and_writes,
-        stays_closed,
-    ),
-    (
-        "invalidate/bound-again",
-        "an invalidated window can be bound again",
-        invalidates,
-        binds_again,
-    ),
-    (
-        "invalidate/wrong-key",
-        "invalidating a key that does not exist is an error",
-        invalidates_wrong,
-        is_broken,
-    ),
-    (
-        "invalidate/read-to-window",
-        "a Read stores its data through a window",
-        reads_to_window,
-        offers,
-    ),
-];
 
 const LEN: usize = 512;
 

@@ -6,61 +6,25 @@ use anyhow::{Context, Result, ensure};
 use dat_api::abi::*;
 use dat_api::{Lmr, Privileges, Region};
 
-use crate::case::{Alone, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::kit::Kit;
 use crate::raw;
 use crate::side::Side;
 
-pub(super) fn cases() -> Vec<Case> {
-    Case::all_alone(CASES)
+cases! { pub(super) fn cases:
+    "lmr/lengths": "memory of every length can be registered" => lengths;
+    "lmr/none": "registering no bytes is refused" => none;
+    "lmr/unaligned": "a region may begin at any address" => unaligned;
+    "lmr/privileges": "every set of privileges is granted" => privileges;
+    "lmr/twice": "the same memory can be registered twice, with different keys" => twice;
+    "lmr/untouched": "256 MiB that were never accessed can be registered" => untouched;
+    "lmr/many": "256 regions exist at the same time" => many;
+    "lmr/query": "a query returns the address, length and privileges of a region" => query;
+    "lmr/freed": "the handle of a freed region is invalid" => freed;
+    "lmr/sync": "a region can be synchronised" => sync;
+    "lmr/no-such-memory": "an unknown memory type is refused" => no_such_memory;
 }
-
-const CASES: &[Alone] = &[
-    (
-        "lmr/lengths",
-        "memory of every length can be registered",
-        lengths,
-    ),
-    ("lmr/none", "registering no bytes is refused", none),
-    (
-        "lmr/unaligned",
-        "a region may begin at any address",
-        unaligned,
-    ),
-    (
-        "lmr/privileges",
-        "every set of privileges is granted",
-        privileges,
-    ),
-    (
-        "lmr/twice",
-        "the same memory can be registered twice, with different keys",
-        twice,
-    ),
-    (
-        "lmr/untouched",
-        "256 MiB that were never accessed can be registered",
-        untouched,
-    ),
-    ("lmr/many", "256 regions exist at the same time", many),
-    (
-        "lmr/query",
-        "a query returns the address, length and privileges of a region",
-        query,
-    ),
-    (
-        "lmr/freed",
-        "the handle of a freed region is invalid",
-        freed,
-    ),
-    ("lmr/sync", "a region can be synchronised", sync),
-    (
-        "lmr/no-such-memory",
-        "an unknown memory type is refused",
-        no_such_memory,
-    ),
-];
 
 fn lengths(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;

@@ -5,7 +5,7 @@ use std::thread;
 use anyhow::{Context, Result, anyhow, ensure};
 use dat_api::{Close, CompletionFlags, ConnectionKind, Ep, EpEvds, Evd, EvdFlags, Event};
 
-use crate::case::{Both, Case};
+use crate::case::{Case, cases};
 use crate::expect;
 use crate::kit::{Kit, attr};
 use crate::leaks::Holdings;
@@ -14,7 +14,7 @@ use crate::pattern;
 use crate::side::Side;
 
 pub(super) fn cases() -> Vec<Case> {
-    let mut cases = Case::all_both(CASES);
+    let mut cases = rows();
     for (size, long) in [(20, false), (1000, true)] {
         let about = "connections that are made and ended leak nothing";
         let case = Case::both(&format!("many/cycles-{size}"), about, cycles, is_cycled);
@@ -24,26 +24,12 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-const CASES: &[Both] = &[
-    (
-        "many/endpoints",
-        "64 connections exchange messages at the same time",
-        connects_all,
-        accepts_all,
-    ),
-    (
-        "many/threads",
-        "two threads work on separate connections",
-        works_twice,
-        works_twice,
-    ),
-    (
-        "many/one-endpoint",
-        "two threads send on one connection",
-        sends_from_two,
-        receives_from_two,
-    ),
-];
+cases! { fn rows:
+    "many/endpoints": "64 connections exchange messages at the same time" =>
+        connects_all, accepts_all;
+    "many/threads": "two threads work on separate connections" => works_twice, works_twice;
+    "many/one-endpoint": "two threads send on one connection" => sends_from_two, receives_from_two;
+}
 
 const CROWD: usize = 64;
 const LEN: usize = 512;

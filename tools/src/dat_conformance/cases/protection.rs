@@ -9,135 +9,51 @@ use dat_api::{
 };
 
 use super::rdma::{receive_region, send_region};
-use crate::case::{Both, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::link::Link;
 use crate::pattern;
 use crate::side::Side;
 
-pub(super) fn cases() -> Vec<Case> {
-    [Case::all_each_way(EACH_WAY), Case::all_both(BOTH)].concat()
+cases! { pub(super) fn cases:
+    "protection/write-right": "a Write into memory without remote write privilege fails" =>
+        write_fails, offers_for_reading, each way;
+    "protection/read-right": "a Read of memory without remote read privilege fails" =>
+        read_fails, offers_for_writing, each way;
+    "protection/write-beyond": "a Write beyond the end of a region fails" =>
+        write_beyond, offers_all, each way;
+    "protection/read-beyond": "a Read beyond the end of a region fails" =>
+        read_beyond, offers_all, each way;
+    "protection/write-before": "a Write before the beginning of a region fails" =>
+        write_before, offers_all, each way;
+    "protection/write-key": "a Write with a key that does not exist fails" =>
+        write_wrong_key, offers_all, each way;
+    "protection/read-key": "a Read with a key that does not exist fails" =>
+        read_wrong_key, offers_all, each way;
+    "protection/write-freed": "a Write with the key of a freed region fails" =>
+        write_fails, offers_freed, each way;
+    "protection/read-freed": "a Read with the key of a freed region fails" =>
+        read_fails, offers_freed, each way;
+    "protection/write-zone": "a Write into memory of another protection zone fails" =>
+        write_fails, offers_other_zone, each way;
+    "protection/read-zone": "a Read of memory of another protection zone fails" =>
+        read_fails, offers_other_zone, each way;
+    "protection/short-receive": "a message longer than its receive is an error" =>
+        sends_long, receives_short, each way;
+    "protection/no-receive": "a message without a receive waits for one or ends the connection" =>
+        sends_unexpected, receives_late, each way;
+    "protection/recv-right": "a receive into memory without local write privilege fails" =>
+        sends_to_unwritable, receives_without_right;
+    "protection/read-sink": "a Read into memory without local write privilege fails" =>
+        reads_without_right, offers_quietly;
+    "protection/local-beyond": "a Send from memory beyond the end of a region fails" =>
+        sends_from_beyond, receives_nothing;
+    "protection/local-key": "a Send with a key that does not exist fails" =>
+        sends_by_wrong_key, receives_nothing;
+    "protection/flushes": "work posted after work that failed is flushed" =>
+        fails_and_flushes, offers_all;
+    "protection/recovers": "both ends connect again after an error" => fails_and_recovers, recovers;
 }
-
-const EACH_WAY: &[Both] = &[
-    (
-        "protection/write-right",
-        "a Write into memory without remote write privilege fails",
-        write_fails,
-        offers_for_reading,
-    ),
-    (
-        "protection/read-right",
-        "a Read of memory without remote read privilege fails",
-        read_fails,
-        offers_for_writing,
-    ),
-    (
-        "protection/write-beyond",
-        "a Write beyond the end of a region fails",
-        write_beyond,
-        offers_all,
-    ),
-    (
-        "protection/read-beyond",
-        "a Read beyond the end of a region fails",
-        read_beyond,
-        offers_all,
-    ),
-    (
-        "protection/write-before",
-        "a Write before the beginning of a region fails",
-        write_before,
-        offers_all,
-    ),
-    (
-        "protection/write-key",
-        "a Write with a key that does not exist fails",
-        write_wrong_key,
-        offers_all,
-    ),
-    (
-        "protection/read-key",
-        "a Read with a key that does not exist fails",
-        read_wrong_key,
-        offers_all,
-    ),
-    (
-        "protection/write-freed",
-        "a Write with the key of a freed region fails",
-        write_fails,
-        offers_freed,
-    ),
-    (
-        "protection/read-freed",
-        "a Read with the key of a freed region fails",
-        read_fails,
-        offers_freed,
-    ),
-    (
-        "protection/write-zone",
-        "a Write into memory of another protection zone fails",
-        write_fails,
-        offers_other_zone,
-    ),
-    (
-        "protection/read-zone",
-        "a Read of memory of another protection zone fails",
-        read_fails,
-        offers_other_zone,
-    ),
-    (
-        "protection/short-receive",
-        "a message longer than its receive is an error",
-        sends_long,
-        receives_short,
-    ),
-    (
-        "protection/no-receive",
-        "a message without a receive waits for one or ends the connection",
-        sends_unexpected,
-        receives_late,
-    ),
-];
-
-const BOTH: &[Both] = &[
-    (
-        "protection/recv-right",
-        "a receive into memory without local write privilege fails",
-        sends_to_unwritable,
-        receives_without_right,
-    ),
-    (
-        "protection/read-sink",
-        "a Read into memory without local write privilege fails",
-        reads_without_right,
-        offers_quietly,
-    ),
-    (
-        "protection/local-beyond",
-        "a Send from memory beyond the end of a region fails",
-        sends_from_beyond,
-        receives_nothing,
-    ),
-    (
-        "protection/local-key",
-        "a Send with a key that does not exist fails",
-        sends_by_wrong_key,
-        receives_nothing,
-    ),
-    (
-        "protection/flushes",
-        "work posted after work that failed is flushed",
-        fails_and_flushes,
-        offers_all,
-    ),
-    (
-        "protection/recovers",
-        "both ends connect again after an error",
-        fails_and_recovers,
-        recovers,
-    ),
-];
 
 const LEN: usize = 4096;
 

@@ -4,42 +4,21 @@ use anyhow::Result;
 use dat_api::abi::*;
 use dat_api::{CompletionFlags, Privileges, Pz, Region};
 
-use crate::case::{Alone, Both, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::kit::Kit;
 use crate::link::Link;
 use crate::raw;
 use crate::side::Side;
 
-pub(super) fn cases() -> Vec<Case> {
-    [Case::all_alone(ALONE), Case::all_both(BOTH)].concat()
+cases! { pub(super) fn cases:
+    "pz/many": "64 protection zones exist at the same time" => many;
+    "pz/in-use-by-region": "a zone with a region is not freed" => in_use_by_region;
+    "pz/in-use-by-endpoint": "a zone with an endpoint is not freed" => in_use_by_endpoint;
+    "pz/freed": "the handle of a freed zone is invalid" => freed;
+    "pz/other-zone": "an endpoint cannot access memory of another zone" =>
+        sends_from_other_zone, receives_nothing;
 }
-
-const ALONE: &[Alone] = &[
-    (
-        "pz/many",
-        "64 protection zones exist at the same time",
-        many,
-    ),
-    (
-        "pz/in-use-by-region",
-        "a zone with a region is not freed",
-        in_use_by_region,
-    ),
-    (
-        "pz/in-use-by-endpoint",
-        "a zone with an endpoint is not freed",
-        in_use_by_endpoint,
-    ),
-    ("pz/freed", "the handle of a freed zone is invalid", freed),
-];
-
-const BOTH: &[Both] = &[(
-    "pz/other-zone",
-    "an endpoint cannot access memory of another zone",
-    sends_from_other_zone,
-    receives_nothing,
-)];
 
 /// A length above the limit up to which a device copies the caller's memory without checking its
 /// key.

@@ -5,7 +5,7 @@ use dat_api::abi::*;
 use dat_api::{CompletionFlags, EpAttr, Region, RemoteRegion};
 
 use super::send::LENGTHS;
-use crate::case::{Both, Case};
+use crate::case::{Case, cases};
 use crate::expect;
 use crate::kit;
 use crate::link::Link;
@@ -23,114 +23,38 @@ pub(super) fn cases() -> Vec<Case> {
         cases.extend(write.sized(len).each_way());
         cases.extend(read.sized(len).each_way());
     }
-    cases.extend(Case::all_both(BOTH));
+    cases.extend(rows());
     cases
 }
 
-const BOTH: &[Both] = &[
-    (
-        "write/gather",
-        "a Write stores its segments one after another",
-        gathers,
-        is_written_in_row,
-    ),
-    (
-        "write/many",
-        "64 Writes store their data at the right addresses",
-        writes_many,
-        is_written_in_row,
-    ),
-    (
-        "write/order",
-        "the data written before a Send is complete when the Send is received",
-        writes_and_notifies,
-        sees_in_order,
-    ),
-    (
-        "write/last-byte",
-        "the last byte of a Write is stored last",
-        writes_rounds,
-        watches_last_byte,
-    ),
-    (
-        "write/both-ways",
-        "both ends write at the same time",
-        writes_across,
-        writes_across,
-    ),
-    (
-        "write/too-long",
-        "a Write longer than its remote region is refused",
-        writes_too_long,
-        offers,
-    ),
-    (
-        "read/scatter",
-        "a Read fills its segments in order",
-        scatters,
-        is_read,
-    ),
-    (
-        "read/outstanding",
-        "several Reads are in progress at the same time",
-        reads_at_once,
-        is_read,
-    ),
-    (
-        "read/beyond-depth",
-        "Reads beyond the permitted number in progress wait",
-        reads_many,
-        is_read,
-    ),
-    (
-        "read/both-ways",
-        "both ends read at the same time",
-        reads_across,
-        reads_across,
-    ),
-    (
-        "read/mixed",
-        "Sends, Writes and Reads complete in the order of their posts",
-        mixes,
-        takes_mixed,
-    ),
-    (
-        "read/fence",
-        "a fenced Send starts after the earlier Reads have completed",
-        fences,
-        takes_mixed,
-    ),
-    (
-        "read/overtaken",
-        "a Send posted after a Read completes after it",
-        posts_behind_long_read,
-        takes_behind_long_read,
-    ),
-    (
-        "read/suppressed",
-        "a suppressed Read is complete when the Write posted after it completes",
-        posts_behind_quiet_read,
-        takes_behind_long_read,
-    ),
-    (
-        "read/fenced-read",
-        "a fenced Read waits for the earlier Read, and later work then continues",
-        fences_read,
-        takes_behind_long_read,
-    ),
-    (
-        "read/operation",
-        "a completion names its operation",
-        names_operations,
-        offers,
-    ),
-    (
-        "read/own-memory",
-        "data that a Read fetched can be written back",
-        echoes,
-        is_echoed,
-    ),
-];
+cases! { fn rows:
+    "write/gather": "a Write stores its segments one after another" => gathers, is_written_in_row;
+    "write/many": "64 Writes store their data at the right addresses" =>
+        writes_many, is_written_in_row;
+    "write/order": "the data written before a Send is complete when the Send is received" =>
+        writes_and_notifies, sees_in_order;
+    "write/last-byte": "the last byte of a Write is stored last" =>
+        writes_rounds, watches_last_byte;
+    "write/both-ways": "both ends write at the same time" => writes_across, writes_across;
+    "write/too-long": "a Write longer than its remote region is refused" => writes_too_long, offers;
+    "read/scatter": "a Read fills its segments in order" => scatters, is_read;
+    "read/outstanding": "several Reads are in progress at the same time" => reads_at_once, is_read;
+    "read/beyond-depth": "Reads beyond the permitted number in progress wait" =>
+        reads_many, is_read;
+    "read/both-ways": "both ends read at the same time" => reads_across, reads_across;
+    "read/mixed": "Sends, Writes and Reads complete in the order of their posts" =>
+        mixes, takes_mixed;
+    "read/fence": "a fenced Send starts after the earlier Reads have completed" =>
+        fences, takes_mixed;
+    "read/overtaken": "a Send posted after a Read completes after it" =>
+        posts_behind_long_read, takes_behind_long_read;
+    "read/suppressed": "a suppressed Read is complete when the Write posted after it completes" =>
+        posts_behind_quiet_read, takes_behind_long_read;
+    "read/fenced-read": "a fenced Read waits for the earlier Read, and later work then continues" =>
+        fences_read, takes_behind_long_read;
+    "read/operation": "a completion names its operation" => names_operations, offers;
+    "read/own-memory": "data that a Read fetched can be written back" => echoes, is_echoed;
+}
 
 /// The bytes that stay untouched on either side of the memory that the peer may use.
 const MARGIN: usize = 64;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use dat_api::abi::*;
 use dat_api::{CompletionFlags, ConnectionKind, DtoStatus, Lmr, Privileges, RemoteRegion, Rmr};
 
-use crate::case::{Alone, Both, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::kit::Kit;
 use crate::link::Link;
@@ -17,87 +17,29 @@ const LEN: usize = 4096;
 const AT: usize = 256;
 const WINDOW: usize = 512;
 
-pub(super) fn cases() -> Vec<Case> {
-    [Case::all_alone(ALONE), Case::all_both(BOTH)].concat()
+cases! { pub(super) fn cases:
+    "rmr/create": "windows can be created and freed" => create;
+    "rmr/bind-unconnected": "binding a window on an unconnected endpoint is refused" =>
+        bind_unconnected;
+    "rmr/write": "the peer writes through a window" => writes, binds_for_writing;
+    "rmr/read": "the peer reads through a window" => reads, binds_for_reading;
+    "rmr/read-only": "a Write through a read-only window fails" =>
+        write_fails, binds_for_reading_only;
+    "rmr/bounds": "a Write beyond a window fails, although the region is longer" =>
+        write_beyond, binds_a_part;
+    "rmr/unbound": "an unbound window permits no access" => write_fails, binds_and_unbinds;
+    "rmr/unbound-twice": "a window can be unbound again after its region was freed" =>
+        keeps_connected, unbinds_twice;
+    "rmr/bound-again": "a window that is bound again has a new key" =>
+        write_by_new_key, binds_again;
+    "rmr/old-key": "the previous key of a window is invalid after another bind" =>
+        write_fails, binds_elsewhere;
+    "rmr/region-in-use": "a region with a bound window is not freed" =>
+        keeps_connected, frees_region;
+    "rmr/freed": "a freed window permits no access" => write_fails, binds_and_frees;
+    "rmr/for-endpoint": "a window created for an endpoint serves its peer" =>
+        writes, binds_for_endpoint;
 }
-
-const ALONE: &[Alone] = &[
-    ("rmr/create", "windows can be created and freed", create),
-    (
-        "rmr/bind-unconnected",
-        "binding a window on an unconnected endpoint is refused",
-        bind_unconnected,
-    ),
-];
-
-const BOTH: &[Both] = &[
-    (
-        "rmr/write",
-        "the peer writes through a window",
-        writes,
-        binds_for_writing,
-    ),
-    (
-        "rmr/read",
-        "the peer reads through a window",
-        reads,
-        binds_for_reading,
-    ),
-    (
-        "rmr/read-only",
-        "a Write through a read-only window fails",
-        write_fails,
-        binds_for_reading_only,
-    ),
-    (
-        "rmr/bounds",
-        "a Write beyond a window fails, although the region is longer",
-        write_beyond,
-        binds_a_part,
-    ),
-    (
-        "rmr/unbound",
-        "an unbound window permits no access",
-        write_fails,
-        binds_and_unbinds,
-    ),
-    (
-        "rmr/unbound-twice",
-        "a window can be unbound again after its region was freed",
-        keeps_connected,
-        unbinds_twice,
-    ),
-    (
-        "rmr/bound-again",
-        "a window that is bound again has a new key",
-        write_by_new_key,
-        binds_again,
-    ),
-    (
-        "rmr/old-key",
-        "the previous key of a window is invalid after another bind",
-        write_fails,
-        binds_elsewhere,
-    ),
-    (
-        "rmr/region-in-use",
-        "a region with a bound window is not freed",
-        keeps_connected,
-        frees_region,
-    ),
-    (
-        "rmr/freed",
-        "a freed window permits no access",
-        write_fails,
-        binds_and_frees,
-    ),
-    (
-        "rmr/for-endpoint",
-        "a window created for an endpoint serves its peer",
-        writes,
-        binds_for_endpoint,
-    ),
-];
 
 fn create(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;

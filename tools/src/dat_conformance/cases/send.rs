@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use dat_api::CompletionFlags;
 use dat_api::abi::*;
 
-use crate::case::{Both, Case};
+use crate::case::{Case, cases};
 use crate::expect;
 use crate::link::Link;
 use crate::pattern;
@@ -41,88 +41,31 @@ pub(super) fn cases() -> Vec<Case> {
         let case = Case::both(&format!("send/{name}"), about, sends, receives);
         cases.extend(case.sized(len).each_way());
     }
-    cases.extend(Case::all_each_way(EACH_WAY));
-    cases.extend(Case::all_both(BOTH));
+    cases.extend(rows());
     cases
 }
 
-const EACH_WAY: &[Both] = &[
-    (
-        "send/gather",
-        "the segments of a Send are received as one message",
-        gathers,
-        receives_one,
-    ),
-    (
-        "send/scatter",
-        "a message fills the segments of a receive in order",
-        sends_one,
-        scatters,
-    ),
-    (
-        "send/empty-segments",
-        "segments of length 0 add no bytes",
-        gathers_empty,
-        receives_one,
-    ),
-    (
-        "send/stream",
-        "200 messages keep their order and their lengths",
-        streams,
-        takes_stream,
-    ),
-];
-
-const BOTH: &[Both] = &[
-    (
-        "send/both-ways",
-        "both ends send at the same time",
-        crosses,
-        crosses,
-    ),
-    (
-        "send/ping-pong",
-        "50 messages are sent and returned",
-        pings,
-        pongs,
-    ),
-    (
-        "send/cookies",
-        "a completion returns all bits of its cookie",
-        sends_cookies,
-        receives_cookies,
-    ),
-    (
-        "send/queue-full",
-        "a full queue refuses work, and accepts it after completions",
-        fills_queue,
-        takes_all,
-    ),
-    (
-        "send/iov-limit",
-        "a Send with more segments than the limit is refused",
-        list_too_long,
-        stands_by,
-    ),
-    (
-        "send/no-segments",
-        "a message may have no segments",
-        sends_nothing,
-        receives_nothing,
-    ),
-    (
-        "send/operation",
-        "a completion names its operation",
-        sends_named,
-        receives_named,
-    ),
-    (
-        "send/waiter",
-        "a message wakes a sleeping receiver",
-        sends_late,
-        sleeps,
-    ),
-];
+cases! { fn rows:
+    "send/gather": "the segments of a Send are received as one message" =>
+        gathers, receives_one, each way;
+    "send/scatter": "a message fills the segments of a receive in order" =>
+        sends_one, scatters, each way;
+    "send/empty-segments": "segments of length 0 add no bytes" =>
+        gathers_empty, receives_one, each way;
+    "send/stream": "200 messages keep their order and their lengths" =>
+        streams, takes_stream, each way;
+    "send/both-ways": "both ends send at the same time" => crosses, crosses;
+    "send/ping-pong": "50 messages are sent and returned" => pings, pongs;
+    "send/cookies": "a completion returns all bits of its cookie" =>
+        sends_cookies, receives_cookies;
+    "send/queue-full": "a full queue refuses work, and accepts it after completions" =>
+        fills_queue, takes_all;
+    "send/iov-limit": "a Send with more segments than the limit is refused" =>
+        list_too_long, stands_by;
+    "send/no-segments": "a message may have no segments" => sends_nothing, receives_nothing;
+    "send/operation": "a completion names its operation" => sends_named, receives_named;
+    "send/waiter": "a message wakes a sleeping receiver" => sends_late, sleeps;
+}
 
 /// Fails with [`Lacks`] if the adapter's limit is below this length.
 pub(super) fn fits(link: &Link, len: usize) -> Result<()> {

@@ -4,115 +4,33 @@ use anyhow::{Context, Result, bail, ensure};
 use dat_api::abi::*;
 use dat_api::{Close, ConnectionKind, Csp, Ep, EpState, Psp, Rsp};
 
-use crate::case::{Alone, Both, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::kit::Kit;
 use crate::link::{listen, offer};
 use crate::side::Side;
 
-pub(super) fn cases() -> Vec<Case> {
-    [Case::all_alone(ALONE), Case::all_both(BOTH)].concat()
+cases! { pub(super) fn cases:
+    "psp/any": "each service point gets a connection qualifier of its own" => any;
+    "psp/in-use": "a connection qualifier belongs to one service point" => in_use;
+    "psp/again": "the qualifier of a freed service point can be used again" => again;
+    "psp/wrong-evd": "connection requests need an EVD with the request flag" => wrong_evd;
+    "rsp/release": "an endpoint is unconnected again after its service point is freed" => release;
+    "rsp/busy": "an endpoint can be reserved by one service point only" => busy;
+    "csp/address": "a query of a common service point returns its address" => csp_address;
+    "csp/in-use": "an address belongs to one common service point" => csp_in_use;
+    "psp/named": "a service point uses the qualifier that the consumer chose" => connects, named;
+    "psp/freed-first": "a request outlives its service point" => connects, frees_first;
+    "psp/several": "a service point accepts one peer after another" =>
+        connects_thrice, accepts_thrice;
+    "psp/origin": "a request reports the peer's address" => connects_and_sends_address, sees_origin;
+    "psp/handoff": "a request can be handed to another service point" => connects, hands_off;
+    "rsp/accept": "accepting a request connects the reserved endpoint" => connects, rsp_accept;
+    "rsp/once": "a reserved service point delivers one request" => connects_once, rsp_once;
+    "rsp/reject": "a rejection releases the reserved endpoint" => is_rejected, rsp_reject;
+    "csp/accept": "an endpoint connects to a common service point" =>
+        connects_to_address, csp_accept;
 }
-
-const ALONE: &[Alone] = &[
-    (
-        "psp/any",
-        "each service point gets a connection qualifier of its own",
-        any,
-    ),
-    (
-        "psp/in-use",
-        "a connection qualifier belongs to one service point",
-        in_use,
-    ),
-    (
-        "psp/again",
-        "the qualifier of a freed service point can be used again",
-        again,
-    ),
-    (
-        "psp/wrong-evd",
-        "connection requests need an EVD with the request flag",
-        wrong_evd,
-    ),
-    (
-        "rsp/release",
-        "an endpoint is unconnected again after its service point is freed",
-        release,
-    ),
-    (
-        "rsp/busy",
-        "an endpoint can be reserved by one service point only",
-        busy,
-    ),
-    (
-        "csp/address",
-        "a query of a common service point returns its address",
-        csp_address,
-    ),
-    (
-        "csp/in-use",
-        "an address belongs to one common service point",
-        csp_in_use,
-    ),
-];
-
-const BOTH: &[Both] = &[
-    (
-        "psp/named",
-        "a service point uses the qualifier that the consumer chose",
-        connects,
-        named,
-    ),
-    (
-        "psp/freed-first",
-        "a request outlives its service point",
-        connects,
-        frees_first,
-    ),
-    (
-        "psp/several",
-        "a service point accepts one peer after another",
-        connects_thrice,
-        accepts_thrice,
-    ),
-    (
-        "psp/origin",
-        "a request reports the peer's address",
-        connects_and_sends_address,
-        sees_origin,
-    ),
-    (
-        "psp/handoff",
-        "a request can be handed to another service point",
-        connects,
-        hands_off,
-    ),
-    (
-        "rsp/accept",
-        "accepting a request connects the reserved endpoint",
-        connects,
-        rsp_accept,
-    ),
-    (
-        "rsp/once",
-        "a reserved service point delivers one request",
-        connects_once,
-        rsp_once,
-    ),
-    (
-        "rsp/reject",
-        "a rejection releases the reserved endpoint",
-        is_rejected,
-        rsp_reject,
-    ),
-    (
-        "csp/accept",
-        "an endpoint connects to a common service point",
-        connects_to_address,
-        csp_accept,
-    ),
-];
 
 fn any(side: &mut Side<'_>) -> Result<()> {
     let kit = Kit::open(side)?;

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use dat_api::abi::*;
 use dat_api::{AsyncKind, CompletionFlags, ConnectionKind, Ep, Region, Srq};
 
-use crate::case::{Alone, Both, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::kit::{Kit, attr};
 use crate::link::offer;
@@ -12,66 +12,22 @@ use crate::pattern;
 use crate::raw;
 use crate::side::Side;
 
-pub(super) fn cases() -> Vec<Case> {
-    [Case::all_alone(ALONE), Case::all_both(BOTH)].concat()
+cases! { pub(super) fn cases:
+    "srq/create": "a shared queue accepts as many receives as requested" => create;
+    "srq/full": "a full shared queue refuses receives" => full;
+    "srq/resize": "a shared queue that grows keeps its receives" => resize;
+    "srq/in-use": "a shared queue with an endpoint is not freed" => in_use;
+    "srq/endpoint-posts": "an endpoint with a shared queue refuses receives of its own" =>
+        endpoint_posts;
+    "srq/one": "messages use the receives of the shared queue in order" => sends, one;
+    "srq/two": "two endpoints use receives of one shared queue" => sends_on_two, two;
+    "srq/low-watermark": "one event reports that a shared queue has reached its low watermark" =>
+        sends, runs_low;
+    "srq/last": "an event reports that a disconnected endpoint has used its last shared receive" =>
+        leaves, last;
+    "srq/outlives": "receives stay in the shared queue when one of its endpoints is freed" =>
+        leaves_and_sends, outlives;
 }
-
-const ALONE: &[Alone] = &[
-    (
-        "srq/create",
-        "a shared queue accepts as many receives as requested",
-        create,
-    ),
-    ("srq/full", "a full shared queue refuses receives", full),
-    (
-        "srq/resize",
-        "a shared queue that grows keeps its receives",
-        resize,
-    ),
-    (
-        "srq/in-use",
-        "a shared queue with an endpoint is not freed",
-        in_use,
-    ),
-    (
-        "srq/endpoint-posts",
-        "an endpoint with a shared queue refuses receives of its own",
-        endpoint_posts,
-    ),
-];
-
-const BOTH: &[Both] = &[
-    (
-        "srq/one",
-        "messages use the receives of the shared queue in order",
-        sends,
-        one,
-    ),
-    (
-        "srq/two",
-        "two endpoints use receives of one shared queue",
-        sends_on_two,
-        two,
-    ),
-    (
-        "srq/low-watermark",
-        "one event reports that a shared queue has reached its low watermark",
-        sends,
-        runs_low,
-    ),
-    (
-        "srq/last",
-        "an event reports that a disconnected endpoint has used its last shared receive",
-        leaves,
-        last,
-    ),
-    (
-        "srq/outlives",
-        "receives stay in the shared queue when one of its endpoints is freed",
-        leaves_and_sends,
-        outlives,
-    ),
-];
 
 /// The number of receives that a queue can hold.
 const DEPTH: u32 = 8;

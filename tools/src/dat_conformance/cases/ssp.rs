@@ -11,79 +11,33 @@ use dat_api::{
     ConnectError, ConnectFailure, ConnectionKind, Ep, EpState, Ssp, SspState, SspWaitError,
 };
 
-use crate::case::{Both, Case};
+use crate::case::cases;
 use crate::expect;
 use crate::kit::Kit;
 use crate::pattern;
 use crate::side::Side;
 use crate::verdict::Lacks;
 
-pub(super) fn cases() -> Vec<Case> {
-    Case::all_each_way(CASES)
+cases! { pub(super) fn cases:
+    "ssp/convert": "a TCP connection becomes an RDMA connection" => converts, waits, each way;
+    "ssp/rejected": "both ends continue in streaming mode after a rejection" =>
+        is_rejected, rejects, each way;
+    "ssp/freed": "freeing a service point returns its socket" => keeps_streaming, frees, each way;
+    "ssp/socket-down": "an event reports that the peer closed the socket" =>
+        closes, sees_down, each way;
+    "ssp/no-request": "an event reports that the peer sent other bytes than a request" =>
+        talks, sees_down, each way;
+    "ssp/reserved": "the endpoint is reserved, and released when the service point is freed" =>
+        keeps_streaming, reserves, each way;
+    "ssp/busy-endpoint": "an endpoint in use is refused, and its socket stays with the consumer" =>
+        keeps_streaming, is_busy, each way;
+    "ssp/no-rdma": "an attempt over a socket to a peer without RDMA fails" =>
+        meets_other_protocol, answers_otherwise, each way;
+    "ssp/timeout": "an attempt over a socket ends after its timeout" =>
+        times_out, is_silent, each way;
+    "ssp/timeout-zero": "an attempt over a socket with timeout 0 is refused" =>
+        has_no_time, only_streams, each way;
 }
-
-const CASES: &[Both] = &[
-    (
-        "ssp/convert",
-        "a TCP connection becomes an RDMA connection",
-        converts,
-        waits,
-    ),
-    (
-        "ssp/rejected",
-        "both ends continue in streaming mode after a rejection",
-        is_rejected,
-        rejects,
-    ),
-    (
-        "ssp/freed",
-        "freeing a service point returns its socket",
-        keeps_streaming,
-        frees,
-    ),
-    (
-        "ssp/socket-down",
-        "an event reports that the peer closed the socket",
-        closes,
-        sees_down,
-    ),
-    (
-        "ssp/no-request",
-        "an event reports that the peer sent other bytes than a request",
-        talks,
-        sees_down,
-    ),
-    (
-        "ssp/reserved",
-        "the endpoint is reserved, and released when the service point is freed",
-        keeps_streaming,
-        reserves,
-    ),
-    (
-        "ssp/busy-endpoint",
-        "an endpoint in use is refused, and its socket stays with the consumer",
-        keeps_streaming,
-        is_busy,
-    ),
-    (
-        "ssp/no-rdma",
-        "an attempt over a socket to a peer without RDMA fails",
-        meets_other_protocol,
-        answers_otherwise,
-    ),
-    (
-        "ssp/timeout",
-        "an attempt over a socket ends after its timeout",
-        times_out,
-        is_silent,
-    ),
-    (
-        "ssp/timeout-zero",
-        "an attempt over a socket with timeout 0 is refused",
-        has_no_time,
-        only_streams,
-    ),
-];
 
 /// The last message of the passive end in streaming mode.
 const FINAL_MESSAGE: &[u8] = b"RDMA, please\n";
