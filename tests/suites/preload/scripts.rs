@@ -25,6 +25,13 @@ pub(crate) struct Script {
     text: String,
 }
 
+/// Makes a table of scripts: the names of the tests and the files.
+macro_rules! scripts {
+    ($($name:ident = $file:literal,)+) => {
+        &[$((stringify!($name), include_str!($file))),+]
+    };
+}
+
 /// Requirement 3 of the offload protocol switch, call by call.
 const EVERY_CALL: (&str, &str) = (
     "every_call_is_answered_as_tcp_answers",
@@ -35,147 +42,61 @@ const EVERY_CALL: (&str, &str) = (
 const SIGNALS: (&str, &str) = ("signals_end_calls_as_with_tcp", include_str!("signals.py"));
 
 /// Programs in which each process uses its own connections only.
-const SCRIPTS: &[(&str, &str)] = &[
+const SCRIPTS: &[(&str, &str)] = scripts! {
     // Both ends of a connection in one interpreter, which fails if a byte is wrong.
-    ("python_threads", include_str!("threads.py")),
+    python_threads = "threads.py",
     // An event loop with its own descriptors, timers and children.
-    ("python_asyncio", include_str!("event_loop.py")),
-    (
-        "plain_and_offloaded_peers_of_one_listener",
-        include_str!("both_kinds.py"),
-    ),
-    (
-        "listeners_at_no_address_of_either_family",
-        include_str!("both_families.py"),
-    ),
+    python_asyncio = "event_loop.py",
+    plain_and_offloaded_peers_of_one_listener = "both_kinds.py",
+    listeners_at_no_address_of_either_family = "both_families.py",
     // Programs such as wrk treat an empty receive after a wake-up as an error.
-    ("no_wake_up_is_spurious", include_str!("true_readiness.py")),
-    (
-        "options_are_answered_as_tcp_answers",
-        include_str!("options.py"),
-    ),
-    (
-        "accepted_sockets_are_set_as_the_listening_one",
-        include_str!("inherited.py"),
-    ),
-    (
-        "buffer_sizes_bound_the_bytes_that_are_held",
-        include_str!("buffers.py"),
-    ),
+    no_wake_up_is_spurious = "true_readiness.py",
+    options_are_answered_as_tcp_answers = "options.py",
+    accepted_sockets_are_set_as_the_listening_one = "inherited.py",
+    buffer_sizes_bound_the_bytes_that_are_held = "buffers.py",
+    stdio_reads_and_writes_a_connection_at_its_numbers = "standard_numbers.py",
+    a_disconnected_socket_connects_again = "disconnect.py",
+    bytes_are_spliced_as_over_tcp = "splicing.py",
+    a_listener_reports_one_event_until_it_is_armed = "one_shot.py",
+    // Event loops of other languages.
+    connections_made_by_number = "by_number.py",
+    closing_all_numbers_closes_none_of_ours = "close_all.py",
+    closing_each_number_leaves_no_thread_in_a_loop = "close_each.py",
+    closing_all_other_numbers_leaves_listeners_on_tcp = "close_others.py",
+    of_two_listeners_of_one_address_the_other_stays = "one_of_two.py",
+    handlers_use_the_number_that_their_thread_uses = "same_number_in_handler.py",
+    calls_that_wait_end_as_with_tcp = "waiting.py",
+    threads_are_cancelled_where_they_wait = "cancelled.py",
+    waits_that_follow_each_other_closely = "close_waits.py",
+    other_addresses_than_loopback_s = "other_addresses.py",
+    // Servers close their listener temporarily.
+    a_closed_listener_makes_room = "listen_again.py",
+    // Peers that connect and then wait must not exhaust the server's descriptors.
+    the_backlog_holds_for_offloaded_peers = "backlog.py",
+    // Threaded servers shut the listener down, because a close does not end a blocked accept.
+    a_listener_that_was_shut_down = "listener_shut_down.py",
+    // Servers at their limit do not accept the peers in the backlog.
+    at_the_limit_of_descriptors = "at_the_limit.py",
+    connections_that_stay_on_tcp_share_ports = "many_clients.py",
+    the_old_port_of_a_service_is_not_contacted = "old_port.py",
+    a_close_that_lingers_ends_with_the_last_byte = "lingering.py",
+    options_that_only_tcp_keeps = "only_tcp.py",
+    poll_with_as_many_entries_as_descriptors = "long_poll.py",
+    select_with_sets_that_a_program_enlarged = "wide_select.py",
+    sockets_that_were_watched_before_they_connect = "watched_before.py",
+    sockets_that_were_watched_before_they_listened = "watched_before_listening.py",
+    sockets_that_were_duplicated_before_they_connected = "duplicated_before.py",
+    sockets_that_are_used_as_soon_as_a_set_reports_them = "watched_meanwhile.py",
+};
+
+/// The scripts with calls of every kind.
+const CALLS: &[(&str, &str)] = &[
     EVERY_CALL,
     (
         "every_call_by_number_is_answered_as_tcp_answers",
         concat!("BY_NUMBER = True\n", include_str!("every_call.py")),
     ),
-    (
-        "stdio_reads_and_writes_a_connection_at_its_numbers",
-        include_str!("standard_numbers.py"),
-    ),
-    (
-        "a_disconnected_socket_connects_again",
-        include_str!("disconnect.py"),
-    ),
-    ("bytes_are_spliced_as_over_tcp", include_str!("splicing.py")),
-    (
-        "a_listener_reports_one_event_until_it_is_armed",
-        include_str!("one_shot.py"),
-    ),
-    // Event loops of other languages.
-    ("connections_made_by_number", include_str!("by_number.py")),
-    (
-        "closing_all_numbers_closes_none_of_ours",
-        include_str!("close_all.py"),
-    ),
-    (
-        "closing_each_number_leaves_no_thread_in_a_loop",
-        include_str!("close_each.py"),
-    ),
-    (
-        "closing_all_other_numbers_leaves_listeners_on_tcp",
-        include_str!("close_others.py"),
-    ),
-    (
-        "of_two_listeners_of_one_address_the_other_stays",
-        include_str!("one_of_two.py"),
-    ),
     SIGNALS,
-    (
-        "handlers_use_the_number_that_their_thread_uses",
-        include_str!("same_number_in_handler.py"),
-    ),
-    (
-        "calls_that_wait_end_as_with_tcp",
-        include_str!("waiting.py"),
-    ),
-    (
-        "threads_are_cancelled_where_they_wait",
-        include_str!("cancelled.py"),
-    ),
-    (
-        "waits_that_follow_each_other_closely",
-        include_str!("close_waits.py"),
-    ),
-    (
-        "other_addresses_than_loopback_s",
-        include_str!("other_addresses.py"),
-    ),
-    // Servers close their listener temporarily.
-    (
-        "a_closed_listener_makes_room",
-        include_str!("listen_again.py"),
-    ),
-    // Peers that connect and then wait must not exhaust the server's descriptors.
-    (
-        "the_backlog_holds_for_offloaded_peers",
-        include_str!("backlog.py"),
-    ),
-    // Threaded servers shut the listener down, because a close does not end a blocked accept.
-    (
-        "a_listener_that_was_shut_down",
-        include_str!("listener_shut_down.py"),
-    ),
-    // Servers at their limit do not accept the peers in the backlog.
-    (
-        "at_the_limit_of_descriptors",
-        include_str!("at_the_limit.py"),
-    ),
-    (
-        "connections_that_stay_on_tcp_share_ports",
-        include_str!("many_clients.py"),
-    ),
-    (
-        "the_old_port_of_a_service_is_not_contacted",
-        include_str!("old_port.py"),
-    ),
-    (
-        "a_close_that_lingers_ends_with_the_last_byte",
-        include_str!("lingering.py"),
-    ),
-    ("options_that_only_tcp_keeps", include_str!("only_tcp.py")),
-    (
-        "poll_with_as_many_entries_as_descriptors",
-        include_str!("long_poll.py"),
-    ),
-    (
-        "select_with_sets_that_a_program_enlarged",
-        include_str!("wide_select.py"),
-    ),
-    (
-        "sockets_that_were_watched_before_they_connect",
-        include_str!("watched_before.py"),
-    ),
-    (
-        "sockets_that_were_watched_before_they_listened",
-        include_str!("watched_before_listening.py"),
-    ),
-    (
-        "sockets_that_were_duplicated_before_they_connected",
-        include_str!("duplicated_before.py"),
-    ),
-    (
-        "sockets_that_are_used_as_soon_as_a_set_reports_them",
-        include_str!("watched_meanwhile.py"),
-    ),
 ];
 
 /// The first lines of all scripts.
@@ -185,93 +106,48 @@ const PRELUDE: &str = include_str!("prelude.py");
 const PAIRS: &str = include_str!("forking/pairs.py");
 
 /// Scripts in which several processes use a connection.
-const FORKING: &[(&str, &str)] = &[
-    (
-        "accept_then_fork",
-        include_str!("forking/accept_then_fork.py"),
-    ),
-    ("prefork", include_str!("forking/prefork.py")),
-    (
-        "gone_before_accept",
-        include_str!("forking/gone_before_accept.py"),
-    ),
-    ("while_opening", include_str!("forking/while_opening.py")),
-    (
-        "daemon_while_opening",
-        include_str!("forking/daemon_while_opening.py"),
-    ),
-    (
-        "bound_before_fork",
-        include_str!("forking/bound_before_fork.py"),
-    ),
-    ("first_fork", include_str!("forking/first_fork.py")),
-    ("daemon", include_str!("forking/daemon.py")),
-    (
-        "listener_killed",
-        include_str!("forking/listener_killed.py"),
-    ),
-    (
-        "accept_together",
-        include_str!("forking/accept_together.py"),
-    ),
-    ("snapshot", include_str!("forking/snapshot.py")),
-    ("both_use", include_str!("forking/both_use.py")),
-    ("plain_programs", include_str!("forking/plain_programs.py")),
-    (
-        "names_after_exec",
-        include_str!("forking/names_after_exec.py"),
-    ),
-    (
-        "handed_over_in_a_call",
-        include_str!("forking/handed_over_in_a_call.py"),
-    ),
-    (
-        "duplicated_meanwhile",
-        include_str!("forking/duplicated_meanwhile.py"),
-    ),
-    ("passing", include_str!("forking/passing.py")),
-    ("ends", include_str!("forking/ends.py")),
-    (
-        "both_have_ended",
-        include_str!("forking/both_have_ended.py"),
-    ),
-    (
-        "sends_all_and_exits",
-        include_str!("forking/sends_all_and_exits.py"),
-    ),
-    ("read_late", include_str!("forking/read_late.py")),
-    (
-        "stopped_listener",
-        include_str!("forking/stopped_listener.py"),
-    ),
-    (
-        "shut_down_by_a_worker",
-        include_str!("forking/shut_down_by_a_worker.py"),
-    ),
-    ("limits", include_str!("forking/limits.py")),
-    ("owner_exits", include_str!("forking/owner_exits.py")),
-    (
-        "exec_of_an_owner",
-        include_str!("forking/exec_of_an_owner.py"),
-    ),
-    ("no_leaks", include_str!("forking/no_leaks.py")),
-];
+const FORKING: &[(&str, &str)] = scripts! {
+    accept_then_fork = "forking/accept_then_fork.py",
+    prefork = "forking/prefork.py",
+    gone_before_accept = "forking/gone_before_accept.py",
+    while_opening = "forking/while_opening.py",
+    daemon_while_opening = "forking/daemon_while_opening.py",
+    bound_before_fork = "forking/bound_before_fork.py",
+    first_fork = "forking/first_fork.py",
+    daemon = "forking/daemon.py",
+    listener_killed = "forking/listener_killed.py",
+    accept_together = "forking/accept_together.py",
+    snapshot = "forking/snapshot.py",
+    both_use = "forking/both_use.py",
+    plain_programs = "forking/plain_programs.py",
+    names_after_exec = "forking/names_after_exec.py",
+    handed_over_in_a_call = "forking/handed_over_in_a_call.py",
+    duplicated_meanwhile = "forking/duplicated_meanwhile.py",
+    passing = "forking/passing.py",
+    ends = "forking/ends.py",
+    both_have_ended = "forking/both_have_ended.py",
+    sends_all_and_exits = "forking/sends_all_and_exits.py",
+    read_late = "forking/read_late.py",
+    stopped_listener = "forking/stopped_listener.py",
+    shut_down_by_a_worker = "forking/shut_down_by_a_worker.py",
+    limits = "forking/limits.py",
+    owner_exits = "forking/owner_exits.py",
+    exec_of_an_owner = "forking/exec_of_an_owner.py",
+    no_leaks = "forking/no_leaks.py",
+};
 
 /// Scripts that apply only to connections within the host.
-const LOCAL: &[(&str, &str)] = &[
-    ("connections", include_str!("local/connections.py")),
-    ("listeners", include_str!("local/listeners.py")),
-    ("resets", include_str!("local/resets.py")),
-    ("signal_driven", include_str!("local/signal_driven.py")),
-    ("raw_clone", include_str!("local/raw_clone.py")),
-    ("offered_later", include_str!("local/offered_later.py")),
-    ("link_local", include_str!("local/link_local.py")),
+const LOCAL: &[(&str, &str)] = scripts! {
+    connections = "local/connections.py",
+    listeners = "local/listeners.py",
+    resets = "local/resets.py",
+    signal_driven = "local/signal_driven.py",
+    raw_clone = "local/raw_clone.py",
+    offered_later = "local/offered_later.py",
+    link_local = "local/link_local.py",
     // The host also offers a service over SDP.
-    (
-        "peers_by_two_protocols_of_one_listener",
-        include_str!("local/two_offers.py"),
-    ),
-];
+    peers_by_two_protocols_of_one_listener = "local/two_offers.py",
+};
 
 /// The scripts about connections within the host.
 pub(crate) fn local() -> impl Iterator<Item = Script> {
@@ -287,7 +163,8 @@ pub(crate) fn forking() -> impl Iterator<Item = Script> {
 
 /// All other scripts.
 pub(crate) fn all() -> impl Iterator<Item = Script> {
-    SCRIPTS.iter().map(|(name, text)| Script::new(name, text))
+    let scripts = SCRIPTS.iter().chain(CALLS);
+    scripts.map(|(name, text)| Script::new(name, text))
 }
 
 impl Script {
