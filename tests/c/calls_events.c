@@ -126,78 +126,6 @@ static void cno_agent(void)
 	pair_close(&pair);
 }
 
-static DAT_COUNT qlen_of(DAT_EVD_HANDLE evd)
-{
-	DAT_EVD_PARAM param;
-
-	must("dat_evd_query", dat_evd_query(evd, DAT_EVD_FIELD_ALL, &param));
-	return param.evd_qlen;
-}
-
-static void evd_resize(void)
-{
-	struct pair pair;
-	DAT_EVENT event;
-
-	pair_open(&pair);
-	pair_connect(&pair);
-	for (size_t at = 0; at < 3; at++)
-		post_recv(&pair.passive, at * PART, PART);
-	for (size_t at = 0; at < 3; at++)
-		send_part(&pair.active, 0, PART, WAIT_MS);
-	expect_event(pair.passive.recv_evd, DAT_DTO_COMPLETION_EVENT, &event);
-	/*
-	 * The two queued events do not fit into a queue of one. A wait for three events dequeues
-	 * none and returns the number of queued events.
-	 */
-	for (DAT_COUNT queued = 0; queued < 2;)
-		expect(DAT_GET_TYPE(dat_evd_wait(pair.passive.recv_evd, 1000, 3, &event, &queued)) ==
-		       DAT_TIMEOUT_EXPIRED);
-	must_refuse("dat_evd_resize", dat_evd_resize(pair.passive.recv_evd, 1), DAT_INVALID_STATE,
-		    DAT_NO_SUBTYPE);
-	must("dat_evd_resize", dat_evd_resize(pair.passive.recv_evd, 4 * QUEUE_LEN));
-	expect(qlen_of(pair.passive.recv_evd) >= 4 * QUEUE_LEN);
-	must("dat_evd_resize",
-	     dat_evd_resize(pair.passive.recv_evd, qlen_of(pair.passive.recv_evd)));
-	must_refuse("dat_evd_resize", dat_evd_resize(pair.passive.recv_evd, 0),
-		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
-	must_refuse("dat_evd_resize", dat_evd_resize(pair.passive.recv_evd, 1 << 30),
-		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
-	for (size_t at = 1; at < 3; at++) {
-		expect_event(pair.passive.recv_evd, DAT_DTO_COMPLETION_EVENT, &event);
-		expect(event.event_data.dto_completion_event_data.user_cookie.as_64 == at * PART);
-	}
-	one_message(&pair, 1);
-	pair_close(&pair);
-}
-
-/* A suppressed success causes no event, but the next request does, and a failure always does. */
-static void suppress(void)
-{
-	struct pair pair;
-	DAT_EVENT event;
-
-	pair_open(&pair);
-	pair_connect(&pair);
-	for (size_t at = 0; at < 3; at++)
-		post_recv(&pair.passive, at * PART, PART);
-	send_flagged(&pair, 1, DAT_COMPLETION_SUPPRESS_FLAG);
-	send_flagged(&pair, 2, DAT_COMPLETION_SUPPRESS_FLAG);
-	send_flagged(&pair, 3, DAT_COMPLETION_DEFAULT_FLAG);
-	for (size_t at = 0; at < 3; at++)
-		completion(pair.passive.recv_evd, WAIT_MS, "receive");
-	expect_event(pair.active.request_evd, DAT_DTO_COMPLETION_EVENT, &event);
-	expect(event.event_data.dto_completion_event_data.user_cookie.as_64 == 3);
-	must_refuse("dat_evd_dequeue", dat_evd_dequeue(pair.active.request_evd, &event),
-		    DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE);
-	pair_disconnect(&pair);
-	send_flagged(&pair, 4, DAT_COMPLETION_SUPPRESS_FLAG);
-	expect_event(pair.active.request_evd, DAT_DTO_COMPLETION_EVENT, &event);
-	expect(event.event_data.dto_completion_event_data.status == DAT_DTO_ERR_FLUSHED);
-	expect(event.event_data.dto_completion_event_data.user_cookie.as_64 == 4);
-	pair_close(&pair);
-}
-
 /* Another thread sends two messages with a pause between, the second with these flags. */
 struct sender {
 	pthread_t thread;
@@ -293,94 +221,6 @@ static void solicited(void)
 	pair_close(&pair);
 }
 
-/* A waiter with a threshold is not woken before the threshold is reached. */
-static void threshold(void)
-{
-	struct pair pair;
-	DAT_COUNT more;
-	DAT_EVENT event;
-
-	pair_open(&pair);
-	pair_connect(&pair);
-	for (size_t at = 0; at < 4; at++)
-		post_recv(&pair.passive, at * PART, PART);
-	for (size_t at = 0; at < 3; at++)
-		send_part(&pair.active, 0, PART, WAIT_MS);
-	/* The messages may be received late, and each wait dequeues nothing. */
-	for (more = 0; more < 3;)
-		must_refuse("dat_evd_wait",
-			    dat_evd_wait(pair.passive.recv_evd, QUIET_MS * 1000, 4, &event, &more),
-			    DAT_TIMEOUT_EXPIRED, DAT_NO_SUBTYPE);
-	send_part(&pair.active, 0, PART, WAIT_MS);
-	must("dat_evd_wait",
-	     dat_evd_wait(pair.passive.recv_evd, WAIT_MS * 1000, 4, &event, &more));
-	expect(more == 3 && event.event_data.dto_completion_event_data.user_cookie.as_64 == 0);
-	pair_close(&pair);
-}
-
-/* A fenced request uses the bytes that an earlier read has placed. */
-static void fence(void)
-{
-	struct pair pair;
-	DAT_LMR_TRIPLET local;
-	DAT_RMR_TRIPLET from, to;
-	DAT_EVENT event;
-
-	pair_open(&pair);
-	pair_connect(&pair);
-	fill(pair.passive.buffer, PART, 3);
-	local = kit_part(&pair.active, 0, PART);
-	memset(&from, 0, sizeof(from));
-	from.virtual_address = (DAT_VADDR)(uintptr_t)pair.passive.buffer;
-	from.segment_length = PART;
-	from.rmr_context = pair.passive.rmr_context;
-	to = from;
-	to.virtual_address += PART;
-	for (unsigned round = 0; round < 50; round++) {
-		memset(pair.active.buffer, 0, PART);
-		memset(pair.passive.buffer + PART, 0, PART);
-		must("dat_ep_post_rdma_read",
-		     dat_ep_post_rdma_read(pair.active.ep, 1, &local, cookie_of(1), &from,
-					   DAT_COMPLETION_SUPPRESS_FLAG));
-		must("dat_ep_post_rdma_write",
-		     dat_ep_post_rdma_write(pair.active.ep, 1, &local, cookie_of(2), &to,
-					    DAT_COMPLETION_BARRIER_FENCE_FLAG |
-						    DAT_COMPLETION_SUPPRESS_FLAG));
-		post_recv(&pair.passive, 2 * PART, PART);
-		send_flagged(&pair, 3, DAT_COMPLETION_DEFAULT_FLAG);
-		completion(pair.passive.recv_evd, WAIT_MS, "receive");
-		verify("fenced", pair.passive.buffer + PART, PART, 3);
-		expect_event(pair.active.request_evd, DAT_DTO_COMPLETION_EVENT, &event);
-		expect(event.event_data.dto_completion_event_data.user_cookie.as_64 == 3);
-	}
-	pair_close(&pair);
-}
-
-/* On an unwaitable queue, waits are refused, and polling works. */
-static void unwaitable(void)
-{
-	struct pair pair;
-	DAT_EVD_PARAM param;
-	DAT_EVENT event;
-	DAT_COUNT more;
-
-	pair_open(&pair);
-	pair_connect(&pair);
-	must("dat_evd_set_unwaitable", dat_evd_set_unwaitable(pair.passive.recv_evd));
-	must("dat_evd_query", dat_evd_query(pair.passive.recv_evd, DAT_EVD_FIELD_ALL, &param));
-	expect(param.evd_state == (DAT_EVD_STATE_ENABLED | DAT_EVD_STATE_UNWAITABLE));
-	must_refuse("dat_evd_wait", dat_evd_wait(pair.passive.recv_evd, 0, 1, &event, &more),
-		    DAT_INVALID_STATE, DAT_INVALID_STATE_EVD_UNWAITABLE);
-	post_recv(&pair.passive, 0, PART);
-	send_part(&pair.active, 0, PART, WAIT_MS);
-	while (dat_evd_dequeue(pair.passive.recv_evd, &event) != DAT_SUCCESS)
-		usleep(1000);
-	expect(event.event_data.dto_completion_event_data.transfered_length == PART);
-	must("dat_evd_clear_unwaitable", dat_evd_clear_unwaitable(pair.passive.recv_evd));
-	one_message(&pair, 1);
-	pair_close(&pair);
-}
-
 static void on_alarm(int signal)
 {
 	(void)signal;
@@ -405,39 +245,6 @@ static void interrupted(void)
 	expect(DAT_GET_TYPE(code) == DAT_TIMEOUT_EXPIRED);
 	expect(setitimer(ITIMER_REAL, &never, NULL) == 0);
 	one_message(&pair, 1);
-	pair_close(&pair);
-}
-
-/* An overflow of a queue is reported once, with the queue, which is unusable from then on. */
-static void overflow(void)
-{
-	struct pair pair;
-	struct kit *passive = &pair.passive;
-	DAT_EP_ATTR attr = { .max_recv_dtos = 4 * QUEUE_LEN, .max_recv_iov = 1 };
-	DAT_ASYNCH_ERROR_EVENT_DATA *error;
-	DAT_EVENT event;
-	DAT_COUNT more;
-
-	pair_open(&pair);
-	must("dat_ep_free", dat_ep_free(passive->ep));
-	attr.max_request_dtos = attr.max_request_iov = 1;
-	must("dat_ep_create",
-	     dat_ep_create(passive->ia, passive->pz, passive->recv_evd, passive->request_evd,
-			   passive->connect_evd, &attr, &passive->ep));
-	for (unsigned at = 0; at < 4 * QUEUE_LEN; at++)
-		post_recv(passive, 0, PART);
-	pair_connect(&pair);
-	for (DAT_COUNT sent = 0; sent <= qlen_of(passive->recv_evd); sent++)
-		send_part(&pair.active, 0, PART, WAIT_MS);
-	expect_event(passive->async_evd, DAT_ASYNC_ERROR_EVD_OVERFLOW, &event);
-	error = &event.event_data.asynch_error_event_data;
-	expect(error->dat_handle == passive->recv_evd && error->reason == DAT_EVD_OVERFLOW_ERROR);
-	must_refuse("dat_evd_dequeue", dat_evd_dequeue(passive->recv_evd, &event),
-		    DAT_INVALID_STATE, DAT_NO_SUBTYPE);
-	must_refuse("dat_evd_wait", dat_evd_wait(passive->recv_evd, 0, 1, &event, &more),
-		    DAT_INVALID_STATE, DAT_NO_SUBTYPE);
-	must_refuse("dat_evd_dequeue", dat_evd_dequeue(passive->async_evd, &event),
-		    DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE);
 	pair_close(&pair);
 }
 
@@ -484,16 +291,10 @@ static void counters(void)
 static const struct trial TRIALS[] = {
 	{ "cno-descriptor", cno_descriptor },
 	{ "cno-agent", cno_agent },
-	{ "evd-resize", evd_resize },
-	{ "suppress", suppress },
 	{ "unsignalled", unsignalled },
 	{ "solicited", solicited },
-	{ "threshold", threshold },
-	{ "fence", fence },
 	{ "counters", counters },
-	{ "unwaitable", unwaitable },
 	{ "interrupted", interrupted },
-	{ "overflow", overflow },
 };
 
 TRIAL_MAIN(TRIALS)

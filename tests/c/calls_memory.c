@@ -89,69 +89,6 @@ static DAT_RMR_CONTEXT bind_part(struct kit *kit, DAT_RMR_HANDLE rmr, size_t off
 	return context;
 }
 
-static void window(void)
-{
-	struct pair pair;
-	DAT_RMR_CONTEXT first, second;
-	DAT_RMR_HANDLE rmr;
-	DAT_RMR_PARAM param;
-	DAT_LMR_TRIPLET part;
-
-	pair_open(&pair);
-	must("dat_rmr_create", dat_rmr_create(pair.passive.pz, &rmr));
-	part = kit_part(&pair.passive, 0, PART);
-	must_refuse("dat_rmr_bind",
-		    dat_rmr_bind(rmr, pair.passive.lmr, &part, DAT_MEM_PRIV_REMOTE_WRITE_FLAG,
-				 DAT_VA_TYPE_VA, pair.passive.ep, cookie_of(1),
-				 DAT_COMPLETION_DEFAULT_FLAG, &first),
-		    DAT_INVALID_STATE, DAT_INVALID_STATE_EP_UNCONNECTED);
-	pair_connect(&pair);
-	part.segment_length = BUFFER_LEN + 1;
-	must_refuse("dat_rmr_bind",
-		    dat_rmr_bind(rmr, pair.passive.lmr, &part, DAT_MEM_PRIV_REMOTE_WRITE_FLAG,
-				 DAT_VA_TYPE_VA, pair.passive.ep, cookie_of(1),
-				 DAT_COMPLETION_DEFAULT_FLAG, &first),
-		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
-	must_refuse("dat_rmr_query", dat_rmr_query(rmr, DAT_RMR_FIELD_LMR_TRIPLET, &param),
-		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
-	first = bind_part(&pair.passive, rmr, 0, PART);
-	must("dat_rmr_query", dat_rmr_query(rmr, DAT_RMR_FIELD_ALL, &param));
-	expect(param.rmr_context == first && param.rmr_scope == DAT_RMR_SCOPE_PZ);
-	must_refuse("dat_lmr_free", dat_lmr_free(pair.passive.lmr), DAT_INVALID_STATE,
-		    DAT_NO_SUBTYPE);
-	fill(pair.active.buffer, PART, 4);
-	expect(write_part(&pair.active, remote_part(address_in(&pair.passive, 0), first)) ==
-	       DAT_DTO_SUCCESS);
-	/* The read follows the write, so the bytes are placed when the read has completed. */
-	expect(read_part(&pair.active, remote_part(address_in(&pair.passive, 0), first)) ==
-	       DAT_DTO_SUCCESS);
-	verify("window", pair.passive.buffer, PART, 4);
-	second = bind_part(&pair.passive, rmr, SECOND, PART);
-	expect(second != first);
-	expect(read_part(&pair.active, remote_part(address_in(&pair.passive, SECOND), second)) ==
-	       DAT_DTO_SUCCESS);
-	/* The bind has invalidated the former context. */
-	expect_refused_write(&pair, 0, remote_part(address_in(&pair.passive, 0), first));
-	must("dat_rmr_free", dat_rmr_free(rmr));
-	pair_close(&pair);
-}
-
-static void unbind(void)
-{
-	struct pair pair;
-	DAT_RMR_CONTEXT context;
-	DAT_RMR_HANDLE rmr;
-
-	pair_open(&pair);
-	must("dat_rmr_create", dat_rmr_create(pair.passive.pz, &rmr));
-	pair_connect(&pair);
-	context = bind_part(&pair.passive, rmr, 0, PART);
-	bind_part(&pair.passive, rmr, 0, 0);
-	expect_refused_write(&pair, 0, remote_part(address_in(&pair.passive, 0), context));
-	must("dat_rmr_free", dat_rmr_free(rmr));
-	pair_close(&pair);
-}
-
 /* A window for one endpoint cannot be used by the peer of another endpoint. */
 static void window_for_ep(void)
 {
@@ -221,43 +158,6 @@ static void send_with_invalidate(void)
 	expect(received->operation == DAT_DTO_RECEIVE_WITH_INVALIDATE);
 	expect(received->rmr_context == context);
 	expect_refused_write(&pair, 0, remote_part(address_in(&pair.passive, 0), context));
-	must("dat_rmr_free", dat_rmr_free(rmr));
-	pair_close(&pair);
-}
-
-static void read_to_rmr(void)
-{
-	struct pair pair;
-	DAT_DTO_COMPLETION_EVENT_DATA *done;
-	DAT_RMR_TRIPLET sink, source;
-	DAT_RMR_HANDLE rmr;
-	DAT_EVENT event;
-
-	pair_open(&pair);
-	must("dat_rmr_create", dat_rmr_create(pair.active.pz, &rmr));
-	pair_connect(&pair);
-	fill(pair.passive.buffer, PART, 6);
-	source = remote_part(address_in(&pair.passive, 0), pair.passive.rmr_context);
-	sink = remote_part(address_in(&pair.active, SECOND),
-			   bind_part(&pair.active, rmr, SECOND, PART));
-	sink.segment_length = PART + 1;
-	must_refuse("dat_ep_post_rdma_read_to_rmr",
-		    dat_ep_post_rdma_read_to_rmr(pair.active.ep, &sink, cookie_of(5), &source,
-						 DAT_COMPLETION_DEFAULT_FLAG),
-		    DAT_LENGTH_ERROR, DAT_NO_SUBTYPE);
-	must_refuse("dat_ep_post_rdma_read_to_rmr",
-		    dat_ep_post_rdma_read_to_rmr(pair.active.ep, &sink, cookie_of(5), NULL,
-						 DAT_COMPLETION_DEFAULT_FLAG),
-		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG4);
-	sink.segment_length = PART;
-	must("dat_ep_post_rdma_read_to_rmr",
-	     dat_ep_post_rdma_read_to_rmr(pair.active.ep, &sink, cookie_of(5), &source,
-					  DAT_COMPLETION_DEFAULT_FLAG));
-	expect_event(pair.active.request_evd, DAT_DTO_COMPLETION_EVENT, &event);
-	done = &event.event_data.dto_completion_event_data;
-	expect(done->status == DAT_DTO_SUCCESS && done->operation == DAT_DTO_RDMA_READ);
-	expect(done->transfered_length == PART && done->user_cookie.as_64 == 5);
-	verify("read", pair.active.buffer + SECOND, PART, 6);
 	must("dat_rmr_free", dat_rmr_free(rmr));
 	pair_close(&pair);
 }
@@ -360,33 +260,12 @@ static void shared_memory(void)
 	pair_close(&pair);
 }
 
-static void sync_memory(void)
-{
-	struct pair pair;
-	DAT_LMR_TRIPLET part;
-
-	pair_open(&pair);
-	part = kit_part(&pair.active, 0, PART);
-	must("dat_lmr_sync_rdma_read", dat_lmr_sync_rdma_read(pair.active.ia, &part, 1));
-	must("dat_lmr_sync_rdma_write", dat_lmr_sync_rdma_write(pair.active.ia, &part, 1));
-	must_refuse("dat_lmr_sync_rdma_read", dat_lmr_sync_rdma_read(pair.active.ia, NULL, 1),
-		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
-	must_refuse("dat_lmr_sync_rdma_write",
-		    dat_lmr_sync_rdma_write(pair.active.ia, &part, ~(DAT_VLEN)0),
-		    DAT_INVALID_PARAMETER, DAT_INVALID_ARG3);
-	pair_close(&pair);
-}
-
 static const struct trial TRIALS[] = {
-	{ "window", window },
-	{ "unbind", unbind },
 	{ "window-for-ep", window_for_ep },
 	{ "send-with-invalidate", send_with_invalidate },
-	{ "read-to-rmr", read_to_rmr },
 	{ "region-of-region", region_of_region },
 	{ "zero-based", zero_based },
 	{ "shared-memory", shared_memory },
-	{ "sync", sync_memory },
 };
 
 TRIAL_MAIN(TRIALS)

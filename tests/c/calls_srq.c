@@ -61,67 +61,6 @@ static DAT_ASYNCH_ERROR_EVENT_DATA async_error(struct kit *kit)
 	return event.event_data.asynch_error_event_data;
 }
 
-/* Two endpoints receive from one queue; the event names the endpoint that got the message. */
-static void receives(void)
-{
-	struct pair pair;
-	DAT_SRQ_HANDLE srq = open_shared(&pair);
-	DAT_EP_HANDLE active = make_ep(&pair.active, DAT_HANDLE_NULL);
-	DAT_EP_HANDLE passive = make_ep(&pair.passive, srq);
-	DAT_EP_HANDLE eps[2];
-	DAT_LMR_TRIPLET part = kit_part(&pair.passive, 0, PART);
-	DAT_EVENT event;
-
-	must_refuse("dat_ep_post_recv",
-		    dat_ep_post_recv(pair.passive.ep, 1, &part, cookie_of(0),
-				     DAT_COMPLETION_DEFAULT_FLAG),
-		    DAT_INVALID_STATE, DAT_INVALID_STATE_SRQ_IN_USE);
-	for (size_t at = 0; at < DEPTH; at++)
-		post_shared(&pair.passive, srq, at);
-	must_refuse("dat_srq_post_recv", dat_srq_post_recv(srq, 1, &part, cookie_of(0)),
-		    DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_MEMORY);
-	expect(available(srq) == DEPTH);
-	pair_connect(&pair);
-	begin_connect(&pair, active);
-	establish(&pair, passive);
-	eps[0] = pair.active.ep;
-	eps[1] = active;
-	for (size_t at = 0; at < 4; at++) {
-		DAT_DTO_COMPLETION_EVENT_DATA *dto = &event.event_data.dto_completion_event_data;
-
-		pair.active.ep = eps[at % 2];
-		fill(pair.active.buffer, PART, (unsigned)at);
-		send_part(&pair.active, 0, PART, WAIT_MS);
-		expect_event(pair.passive.recv_evd, DAT_DTO_COMPLETION_EVENT, &event);
-		expect(dto->status == DAT_DTO_SUCCESS && dto->user_cookie.as_64 == at);
-		expect(dto->ep_handle == (at % 2 ? passive : pair.passive.ep));
-		verify("message", pair.passive.buffer + at * PART, PART, (unsigned)at);
-	}
-	expect(available(srq) == DEPTH - 4);
-	pair.active.ep = eps[0];
-	must("dat_ep_free", dat_ep_free(active));
-	must("dat_ep_free", dat_ep_free(passive));
-	close_shared(&pair, srq);
-}
-
-static void resize(void)
-{
-	struct pair pair;
-	DAT_SRQ_HANDLE srq = open_shared(&pair);
-	DAT_LMR_TRIPLET part = kit_part(&pair.passive, 0, PART);
-
-	for (size_t at = 0; at < DEPTH; at++)
-		post_shared(&pair.passive, srq, at);
-	must_refuse("dat_srq_resize", dat_srq_resize(srq, DEPTH - 1), DAT_INVALID_STATE,
-		    DAT_NO_SUBTYPE);
-	must("dat_srq_resize", dat_srq_resize(srq, DEPTH + 1));
-	post_shared(&pair.passive, srq, DEPTH);
-	must_refuse("dat_srq_post_recv", dat_srq_post_recv(srq, 1, &part, cookie_of(0)),
-		    DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_MEMORY);
-	expect(available(srq) == DEPTH + 1);
-	close_shared(&pair, srq);
-}
-
 /* One event when fewer receives remain than the low watermark, and another one when set again. */
 static void low_watermark(void)
 {
@@ -272,8 +211,6 @@ static void last_receive(void)
 }
 
 static const struct trial TRIALS[] = {
-	{ "receives", receives },
-	{ "resize", resize },
 	{ "low-watermark", low_watermark },
 	{ "high-watermarks", high_watermarks },
 	{ "low-watermark-attribute", low_watermark_attribute },

@@ -64,45 +64,29 @@ macro_rules! trials {
 }
 
 trials! { calls_connect:
-    a_common_service_point_is_found_by_address_and_port = "common-service-point",
     no_listener_remains_after_a_common_service_point = "common-service-point-gone",
-    a_request_is_handed_to_another_service_point = "handoff",
-    an_endpoint_connects_to_the_peer_of_another_one = "dup-connect",
     the_receives_that_an_endpoint_holds_are_counted = "recv-query",
     an_endpoint_reports_its_state_and_idleness = "status",
-    the_registry_reports_whether_two_providers_are_related = "providers-related",
 }
 
 trials! { calls_memory:
-    a_window_moves_and_its_old_context_dies = "window",
-    an_unbound_window_is_closed = "unbind",
     a_window_for_one_endpoint_is_closed_to_others = "window-for-ep",
     a_send_invalidates_a_window_and_notifies_the_receiver = "send-with-invalidate",
-    a_read_goes_into_a_window = "read-to-rmr",
     a_region_of_a_region_has_rights_of_its_own = "region-of-region",
     zero_based_memory_counts_from_zero = "zero-based",
     shared_memory_is_registered_by_every_process_that_maps_it = "shared-memory",
-    synchronising_checks_its_arguments = "sync",
 }
 
 trials! { calls_events:
     a_descriptor_shows_a_trigger = "cno-descriptor",
     an_agent_is_called_once_for_a_trigger = "cno-agent",
-    a_queue_changes_its_length_and_keeps_its_events = "evd-resize",
-    a_suppressed_request_is_reported_only_if_it_fails = "suppress",
     an_unsignalled_event_waits_for_another_one = "unsignalled",
     a_solicited_event_wakes_its_waiters = "solicited",
-    a_waiter_gets_as_many_events_as_it_wants = "threshold",
-    a_fenced_request_starts_after_the_read = "fence",
     events_are_counted = "counters",
-    an_unwaitable_queue_is_only_polled = "unwaitable",
     a_signal_handler_ends_a_wait_for_completions = "interrupted",
-    an_overflow_is_an_asynchronous_error = "overflow",
 }
 
 trials! { calls_srq:
-    endpoints_share_receives = "receives",
-    a_queue_of_receives_changes_its_length = "resize",
     the_low_watermark_is_reported_once = "low-watermark",
     the_high_watermarks_notify_and_break_the_connection = "high-watermarks",
     an_endpoint_reports_its_last_receive = "last-receive",
@@ -111,18 +95,6 @@ trials! { calls_srq:
 }
 
 trials! { calls_extension:
-    atomics_change_the_peers_memory_and_return_the_old_value = "atomics",
-    a_write_with_immediate_data_completes_a_receive = "immediate",
     counters_are_stopped_and_started = "stop-counters",
     an_adapter_is_queried_without_being_opened = "open-query",
-}
-
-trials! { calls_returns:
-    the_registry_refuses_as_documented = "registry",
-    event_dispatchers_refuse_as_documented = "events",
-    notification_objects_refuse_as_documented = "notification",
-    endpoints_refuse_as_documented = "endpoints",
-    connections_refuse_as_documented = "connections",
-    memory_refuses_as_documented = "memory",
-    transfers_refuse_as_documented = "transfers",
 }

@@ -41,7 +41,7 @@ const LISTS: [List; 3] = [EXTENSIONS, CALLS, OFFLOAD];
 const EXPORTS: &str = "dat-api/libdat2/exports.txt";
 
 /// The header of every table of sentences.
-const HEADER: &str = "| Id | Part | Behaviour | Held by |";
+const HEADER: &str = "| Id | Part | Behaviour | Tests |";
 
 /// A sentence of the document.
 #[derive(Debug, Clone)]
