@@ -18,8 +18,7 @@
  *   pause_ms wait this long between the request and the answer
  *   reject   answer the request with a reject
  *   greet    first exchange a line each way in streaming mode
- *   stream   after a failed conversion or with free=1, exchange a line each way again
- *   free     ssp: free the service point instead of waiting for a request
+ *   stream   after a failed conversion, exchange a line each way again
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +46,7 @@
 struct settings {
 	const char *role, *ia, *host, *socket;
 	unsigned port, messages, size, timeout_ms, pause_ms;
-	int hold, close, flood, fetch, poll, storm, reject, greet, stream, free;
+	int hold, close, flood, fetch, poll, storm, reject, greet, stream;
 };
 
 /* The first message of each side: the address and key of its buffer. */
@@ -105,8 +104,6 @@ static void parse_one(struct settings *set, const char *arg)
 		set->greet = (int)number(value);
 	else if (IS("stream"))
 		set->stream = (int)number(value);
-	else if (IS("free"))
-		set->free = (int)number(value);
 	else
 		give_up(arg);
 #undef IS
@@ -474,7 +471,7 @@ static void run_ssp(struct kit *kit, const struct settings *set)
 						    (DAT_PVOID)last, (DAT_COUNT)strlen(last),
 						    &ssp));
 	printf("READY\n");
-	if (!set->free && next_event(kit->cr_evd, set->timeout_ms, &event)) {
+	if (next_event(kit->cr_evd, set->timeout_ms, &event)) {
 		printf("EVENT %s\n", event_name(event.event_number));
 		if (event.event_number == DAT_CONNECTION_REQUEST_EVENT)
 			up = answer(kit, set, &event);

@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
-use stack_tests::raw::{REPLY, REQUEST, RawPeer, SEND_HELLO, WRITE_TO_NOWHERE};
+use stack_tests::raw::{REPLY, RawPeer, SEND_HELLO};
 use stack_tests::{DEADLINE, Finished, Peers, Running, Sanitizer, not_run, orderly};
 
 const PORT: u16 = 7471;
@@ -185,115 +185,8 @@ fn golden_frames_of_a_plain_peer_are_parsed() -> Result<()> {
 }
 
 #[test]
-fn a_reset_ends_the_connection() -> Result<()> {
-    connection_ends_after(RawPeer::reset)
-}
-
-#[test]
-fn a_close_ends_the_connection() -> Result<()> {
-    connection_ends_after(|raw| {
-        drop(raw);
-        Ok(())
-    })
-}
-
-#[test]
-fn a_close_within_a_frame_ends_the_connection() -> Result<()> {
-    connection_ends_after(|mut raw| {
-        raw.send(&SEND_HELLO[..19])?;
-        raw.finish_sending()?;
-        raw.read_to_end().map(drop)
-    })
-}
-
-#[test]
-fn a_bad_crc_is_answered_by_terminate() -> Result<()> {
-    connection_ends_after(|mut raw| {
-        let mut frame = SEND_HELLO;
-        frame[22] ^= 1;
-        raw.send(&frame)?;
-        // Layer 2, MPA; error type 0; code 2, CRC (RFC 5044 section 8).
-        let terminate = raw.read_terminate()?;
-        ensure!(terminate[..2] == [0x20, 0x02], "{terminate:02x?}");
-        raw.read_to_end().map(drop)
-    })
-}
-
-#[test]
-fn a_write_to_an_unknown_stag_is_answered_by_terminate() -> Result<()> {
-    connection_ends_after(|mut raw| {
-        raw.send(&WRITE_TO_NOWHERE)?;
-        // Layer 1, DDP; error type 1, tagged; code 0, invalid STag (RFC 5041 section 7.2).
-        let terminate = raw.read_terminate()?;
-        ensure!(terminate[..2] == [0x11, 0x00], "{terminate:02x?}");
-        raw.read_to_end().map(drop)
-    })
-}
-
-#[test]
-fn garbage_after_the_start_ends_the_connection() -> Result<()> {
-    connection_ends_after(|mut raw| {
-        raw.send(&[0xff; 4096])?;
-        raw.finish_sending()?;
-        raw.read_to_end().map(drop)
-    })
-}
-
-#[test]
-fn a_listener_continues_after_garbage_instead_of_a_request() -> Result<()> {
-    listener_continues_after(|mut raw| {
-        raw.send(b"GET / HTTP/1.1\r\nHost: not an RDMA peer\r\n\r\n")?;
-        raw.read_to_end().map(|_| None)
-    })
-}
-
-#[test]
-fn a_listener_continues_after_a_silent_peer() -> Result<()> {
-    listener_continues_after(|raw| Ok(Some(raw)))
-}
-
-#[test]
-fn a_listener_continues_after_half_a_request() -> Result<()> {
-    listener_continues_after(|mut raw| {
-        raw.send(&REQUEST[..11])?;
-        Ok(Some(raw))
-    })
-}
-
-#[test]
-fn a_listener_continues_after_private_data_beyond_the_limit() -> Result<()> {
-    listener_continues_after(|mut raw| {
-        let mut request = REQUEST;
-        request[18..].copy_from_slice(&u16::MAX.to_be_bytes());
-        raw.send(&request)?;
-        raw.read_to_end().map(|_| None)
-    })
-}
-
-#[test]
-fn a_connect_to_a_silent_peer_ends_at_its_timeout() -> Result<()> {
-    connect_fails_after(|raw| Ok(Some(raw)))
-}
-
-#[test]
-fn a_connect_to_a_peer_that_closes_fails() -> Result<()> {
-    connect_fails_after(|mut raw| {
-        raw.read(REQUEST.len())?;
-        Ok(None)
-    })
-}
-
-#[test]
 fn a_connect_to_a_peer_that_resets_fails() -> Result<()> {
     connect_fails_after(|raw| raw.reset().map(|()| None))
-}
-
-#[test]
-fn a_connect_answered_by_garbage_fails() -> Result<()> {
-    connect_fails_after(|mut raw| {
-        raw.send(b"220 mail.example.org ESMTP ready, glad to meet you\r\n")?;
-        Ok(Some(raw))
-    })
 }
 
 #[test]
