@@ -6,9 +6,8 @@ use anyhow::{Result, ensure};
 
 use crate::{files, read, workspace};
 
-/// Sources in the directories of examples that are no examples: parts of examples, and a
-/// measurement.
-const NO_EXAMPLES: [&str; 3] = ["conversation.c", "mod.rs", "stream_bench.rs"];
+/// Parts of examples, in their directories.
+const NO_EXAMPLES: [&str; 2] = ["conversation.c", "mod.rs"];
 
 #[test]
 fn the_code_of_the_tutorial_is_that_of_its_program() -> Result<()> {

@@ -29,9 +29,6 @@ const UNMEASURED: &str = "program";
 /// The packages whose examples are staged, because they show an API to users.
 const EXAMPLES: [&str; 2] = ["dat-api", "sdp-over-dat"];
 
-/// An example that measures during development, and is not staged.
-const MEASUREMENT: &str = "stream_bench";
-
 /// The prefix of the names of staged examples, so that they hide no other program: one example is
 /// called `rdma`, as is iproute2's tool.
 const EXAMPLE_PREFIX: &str = "dat-example-";
@@ -196,9 +193,6 @@ impl Artifact {
     }
 
     fn program(&self) -> Option<(String, PathBuf)> {
-        if self.target == MEASUREMENT {
-            return None;
-        }
         let file: &Path = self.executable.as_deref()?;
         let name = if self.is_example {
             format!("{EXAMPLE_PREFIX}{}", self.target.replace('_', "-"))
