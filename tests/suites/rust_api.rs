@@ -1,25 +1,24 @@
-//! The Rust API over the staged libraries: behaviour that unit tests can only simulate and that the
-//! examples do not show.
+//! The Rust API over the staged libraries: behaviour that unit tests can only simulate, and that
+//! neither the examples show nor `dat-conformance` checks.
 
 #[path = "ssp_behaviour/bench.rs"]
 #[allow(dead_code, reason = "shared with a suite that needs more of it")]
 mod bench;
 
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bench::{DEADLINE, Node, pair};
 use dat_api::abi::{
-    DAT_COMPLETION_EVD_THRESHOLD_FLAG, DAT_CONN_QUAL_IN_USE, DAT_INVALID_STATE, DCNT_EP_POST_SEND,
-    DCNT_EP_RECV, DCNT_EVD_DEQUEUE_FOUND, DCNT_IA_EP_CREATE, DCNT_RS_TCP_LITTLE_TRAFFIC,
-    DCNT_RS_TCP_OFF, DCNT_RS_TCP_RECV_DATA, DCNT_RS_TCP_SENT, DCNT_RS_TCP_SENT_DATA,
+    DAT_CONN_QUAL_IN_USE, DCNT_EP_POST_SEND, DCNT_EP_RECV, DCNT_EVD_DEQUEUE_FOUND,
+    DCNT_IA_EP_CREATE, DCNT_RS_TCP_LITTLE_TRAFFIC, DCNT_RS_TCP_OFF, DCNT_RS_TCP_RECV_DATA,
+    DCNT_RS_TCP_SENT, DCNT_RS_TCP_SENT_DATA,
 };
 use dat_api::{
-    AsyncKind, Cno, CompletionFlags, ConnectionKind, Cr, Csp, Ep, EpAttr, EpState, Evd, EvdFlags,
-    Event, Library, Privileges, Psp, Region, Rmr, Rsp, Srq, Ssp,
+    AsyncKind, Cno, CompletionFlags, ConnectionKind, Cr, Ep, EpState, Event, Library, Privileges,
+    Psp, Region, Rsp, Srq, Ssp,
 };
 use stack_tests::carrier_params;
 
@@ -165,75 +164,6 @@ fn an_unread_request_does_not_keep_the_adapter_open() -> Result<()> {
 }
 
 #[test]
-fn a_reserved_service_point_connects_its_endpoint() -> Result<()> {
-    let _turn = turn();
-    let node = Node::new()?;
-    let (ep, asking) = (node.ep()?, node.ep()?);
-    let (rsp, qualifier) = reserve(&node, &ep)?;
-    ensure!(ep.state()? == EpState::Reserved);
-    asking.start_connect(address(&node)?, qualifier, WAIT, b"hello")?;
-    let request = next_request(&node)?;
-    ensure!(request.service_point() == rsp.id() && request.private_data() == b"hello");
-    ensure!(request.reserved_ep().map(Ep::id) == Some(ep.id()));
-    drop(rsp);
-    request.accept(None, b"")?.wait_established(WAIT)?;
-    asking.wait_established(WAIT)?;
-    one_message(&node, &asking, &ep, &region(&node)?)
-}
-
-#[test]
-fn a_reserved_service_point_releases_its_endpoint_when_dropped() -> Result<()> {
-    let _turn = turn();
-    let node = Node::new()?;
-    let ep = node.ep()?;
-    let (rsp, _) = reserve(&node, &ep)?;
-    drop(rsp);
-    ensure!(ep.state()? == EpState::Unconnected);
-    Ok(())
-}
-
-#[test]
-fn a_common_service_point_is_found_by_its_address() -> Result<()> {
-    let _turn = turn();
-    let node = Node::new()?;
-    let (active, passive) = (node.ep()?, node.ep()?);
-    let any = SocketAddr::new(address(&node)?.ip(), 0);
-    let csp = Csp::create(&node.ia, any, &node.requests)?;
-    ensure!(csp.address().port() != 0);
-    active.start_common_connect(csp.address(), WAIT, b"")?;
-    let request = next_request(&node)?;
-    ensure!(request.service_point() == csp.id());
-    request.accept(Some(&passive), b"")?;
-    active.wait_established(WAIT)?;
-    passive.wait_established(WAIT)?;
-    one_message(&node, &active, &passive, &region(&node)?)
-}
-
-#[test]
-fn an_endpoint_connects_to_the_peer_of_another_one() -> Result<()> {
-    let _turn = turn();
-    let node = Node::new()?;
-    let psp = Psp::create_any(&node.ia, &node.requests)?;
-    let eps = [(); 4].map(|()| node.ep());
-    let [first, second, third, fourth] = eps;
-    let (first, second, third, fourth) = (first?, second?, third?, fourth?);
-    ensure!(
-        third.start_dup_connect(&first, WAIT, b"").is_err(),
-        "not connected yet"
-    );
-    first.start_connect(address(&node)?, psp.conn_qual(), WAIT, b"")?;
-    next_request(&node)?.accept(Some(&second), b"")?;
-    first.wait_established(WAIT)?;
-    third.start_dup_connect(&first, WAIT, b"too")?;
-    let request = next_request(&node)?;
-    ensure!(request.private_data() == b"too");
-    request.accept(Some(&fourth), b"")?;
-    third.wait_established(WAIT)?;
-    fourth.wait_established(WAIT)?;
-    one_message(&node, &third, &fourth, &region(&node)?)
-}
-
-#[test]
 fn a_request_is_handed_to_another_service() -> Result<()> {
     let _turn = turn();
     let node = Node::new()?;
@@ -251,23 +181,6 @@ fn a_request_is_handed_to_another_service() -> Result<()> {
     request.accept(Some(&passive), b"")?;
     active.wait_established(WAIT)?;
     passive.wait_established(WAIT)?;
-    Ok(())
-}
-
-#[test]
-fn limits_are_changed_before_a_connection_and_not_after() -> Result<()> {
-    let _turn = turn();
-    let node = Node::new()?;
-    let (active, passive) = (node.ep()?, node.ep()?);
-    let attr = EpAttr {
-        max_recv_dtos: 33,
-        ..EpAttr::default()
-    };
-    passive.set_attr(&attr)?;
-    ensure!(passive.query()?.attr.max_recv_dtos == 33);
-    join(&node, &active, &passive)?;
-    let refused = passive.set_attr(&attr).err().context("not refused")?;
-    ensure!(refused.is(DAT_INVALID_STATE), "{refused}");
     Ok(())
 }
 
@@ -326,33 +239,6 @@ fn the_carrier_of_payload_is_counted() -> Result<()> {
 }
 
 #[test]
-fn a_descriptor_shows_triggers_until_they_are_taken() -> Result<()> {
-    let _turn = turn();
-    let node = Node::new()?;
-    let cno = Cno::create_with_fd(&node.ia)?;
-    let software = Evd::create_with_cno(&node.ia, 8, EvdFlags::SOFTWARE, &cno)?;
-    let fd = cno.fd().context("no descriptor")?.as_raw_fd();
-    let readable = || {
-        let mut set = libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: the one entry is in this frame, and the call does not wait.
-        unsafe { libc::poll(&raw mut set, 1, 0) == 1 }
-    };
-    ensure!(!readable() && cno.take_trigger()?.is_none());
-    software.set_enabled(false)?;
-    software.post_software(5)?;
-    ensure!(!readable(), "disabled");
-    software.set_enabled(true)?;
-    ensure!(readable() && cno.take_trigger()? == Some(software.id()));
-    ensure!(!readable() && cno.take_trigger()?.is_none());
-    ensure!(matches!(software.dequeue()?, Some(Event::Software(5))));
-    Ok(())
-}
-
-#[test]
 fn a_sleep_on_several_descriptors_ends_with_a_message() -> Result<()> {
     let _turn = turn();
     let node = Node::new()?;
@@ -389,33 +275,6 @@ fn a_sleep_on_several_descriptors_ends_with_a_message() -> Result<()> {
 }
 
 #[test]
-fn a_wait_for_many_returns_the_number_of_remaining_events() -> Result<()> {
-    let _turn = turn();
-    let node = Node::new()?;
-    let attr = EpAttr {
-        recv_completion_flags: DAT_COMPLETION_EVD_THRESHOLD_FLAG,
-        ..EpAttr::default()
-    };
-    let (active, passive) = (node.ep()?, node.ep_with(&attr)?);
-    join(&node, &active, &passive)?;
-    let memory = region(&node)?;
-    for cookie in 0..3 {
-        passive.post_recv(&[memory.segment(0, LEN)?], cookie)?;
-    }
-    ensure!(node.transfers.wait_many(2, Some(Duration::ZERO))?.is_none());
-    for cookie in 0..3 {
-        active.post_send(
-            &[memory.segment(0, LEN)?],
-            cookie,
-            CompletionFlags::SUPPRESS,
-        )?;
-    }
-    let (event, left) = node.transfers.wait_many(3, WAIT)?.context("not three")?;
-    ensure!(matches!(event, Event::Dto(done) if done.cookie == 0) && left == 2);
-    Ok(())
-}
-
-#[test]
 fn a_shared_queue_reports_its_state_and_its_low_watermark() -> Result<()> {
     let _turn = turn();
     let node = Node::new()?;
@@ -448,45 +307,6 @@ fn a_shared_queue_reports_its_state_and_its_low_watermark() -> Result<()> {
             ensure!(error.kind == AsyncKind::EpBroken && error.object == srq.id());
         }
         other => bail!("{other:?}"),
-    }
-    Ok(())
-}
-
-/// Binds a window to the region and returns the reference for the peer.
-fn bound(rmr: &Rmr, ep: &Ep, requests: &Evd, memory: &Region) -> Result<dat_api::RemoteRegion> {
-    let remote = rmr.bind(ep, memory, 0, LEN, Privileges::ALL, 5)?;
-    match requests.wait(WAIT)? {
-        Some(Event::Bind(bind)) => ensure!(bind.rmr == rmr.id() && bind.status.is_success()),
-        other => bail!("{other:?}"),
-    }
-    Ok(remote)
-}
-
-#[test]
-fn a_window_is_bound_used_and_invalidated() -> Result<()> {
-    let _turn = turn();
-    for for_ep in [false, true] {
-        let mut node = Node::new()?;
-        node.transfers = Evd::create(&node.ia, 64, EvdFlags::DTO | EvdFlags::BIND)?;
-        let (active, passive) = joined(&node)?;
-        let (ours, theirs) = (region(&node)?, region(&node)?);
-        let rmr = if for_ep {
-            Rmr::create_for_ep(&node.pz)?
-        } else {
-            Rmr::create(&node.pz)?
-        };
-        let remote = bound(&rmr, &passive, &node.transfers, &theirs)?;
-        ours.write(0, b"through the window")?;
-        let (all, flags) = ([ours.segment(0, LEN)?], CompletionFlags::DEFAULT);
-        active.post_rdma_write(&all, remote, 1, flags)?;
-        passive.post_recv(&[theirs.segment(0, LEN)?], 2)?;
-        active.post_send_with_invalidate(&all, remote.context, 3, flags)?;
-        let received = node.transfers.wait_completion(passive.id(), 2, WAIT)?;
-        ensure!(received.invalidated == Some(remote.context), "{received:?}");
-        ensure!(theirs.to_vec(0, 18)? == b"through the window");
-        active.post_rdma_read(&all, remote, 4, flags)?;
-        let refused = node.transfers.wait_completion(active.id(), 4, WAIT)?;
-        ensure!(!refused.status.is_success(), "the window is still valid");
     }
     Ok(())
 }
