@@ -9,73 +9,31 @@ pub struct Target {
     pub run: fn(&[u8]),
 }
 
+impl Target {
+    const fn new(name: &'static str, run: fn(&[u8])) -> Self {
+        Self { name, run }
+    }
+}
+
 /// The targets that need no library and no process of their own.
 pub const PURE: [Target; 15] = [
-    Target {
-        name: "mpa_startup",
-        run: crate::mpa_startup::run,
-    },
-    Target {
-        name: "fpdu_stream",
-        run: crate::fpdu_stream::run,
-    },
-    Target {
-        name: "marked_stream",
-        run: crate::marked_stream::run,
-    },
-    Target {
-        name: "ddp_rdmap_reassembly",
-        run: crate::ddp_rdmap_reassembly::run,
-    },
-    Target {
-        name: "terminate",
-        run: crate::terminate::run,
-    },
-    Target {
-        name: "dat_conf",
-        run: crate::dat_conf::run,
-    },
-    Target {
-        name: "rule_file",
-        run: crate::rule_file::run,
-    },
-    Target {
-        name: "port_mapper",
-        run: crate::port_mapper::run,
-    },
-    Target {
-        name: "sdp_message",
-        run: crate::sdp_message::run,
-    },
-    Target {
-        name: "sdp_hello",
-        run: crate::sdp_hello::run,
-    },
-    Target {
-        name: "sdp_sequence",
-        run: crate::sdp_sequence::run,
-    },
-    Target {
-        name: "sdp_trace",
-        run: crate::sdp_trace::run,
-    },
-    Target {
-        name: "ring_contents",
-        run: crate::local_ring::contents::run,
-    },
-    Target {
-        name: "ring_sequence",
-        run: crate::local_ring::sequence::run,
-    },
-    Target {
-        name: "c_calls",
-        run: crate::c_calls::run,
-    },
+    Target::new("mpa_startup", crate::mpa_startup::run),
+    Target::new("fpdu_stream", crate::fpdu_stream::run),
+    Target::new("marked_stream", crate::marked_stream::run),
+    Target::new("ddp_rdmap_reassembly", crate::ddp_rdmap_reassembly::run),
+    Target::new("terminate", crate::terminate::run),
+    Target::new("dat_conf", crate::dat_conf::run),
+    Target::new("rule_file", crate::rule_file::run),
+    Target::new("port_mapper", crate::port_mapper::run),
+    Target::new("sdp_message", crate::sdp_message::run),
+    Target::new("sdp_hello", crate::sdp_hello::run),
+    Target::new("sdp_sequence", crate::sdp_sequence::run),
+    Target::new("sdp_trace", crate::sdp_trace::run),
+    Target::new("ring_contents", crate::local_ring::contents::run),
+    Target::new("ring_sequence", crate::local_ring::sequence::run),
+    Target::new("c_calls", crate::c_calls::run),
 ];
 
 /// The target that needs the staged libraries, and a process of its own; its corpus is that of
 /// `c_calls`.
-pub const C_CALLS_STAGED: Target = Target {
-    name: "c_calls_staged",
-    run: crate::c_calls::run_staged,
-};
+pub const C_CALLS_STAGED: Target = Target::new("c_calls_staged", crate::c_calls::run_staged);

@@ -37,79 +37,32 @@ fn pure(name: &str) -> Target {
     target.expect("a target of this name")
 }
 
-#[test]
-fn mpa_startup_corpus_holds() {
-    replay(pure("mpa_startup"));
+/// Declares a test for the corpus of each target.
+macro_rules! replays {
+    ($($test:ident = $target:literal,)+) => {$(
+        #[test]
+        fn $test() {
+            replay(pure($target));
+        }
+    )+};
 }
 
-#[test]
-fn fpdu_stream_corpus_holds() {
-    replay(pure("fpdu_stream"));
-}
-
-#[test]
-fn marked_stream_corpus_holds() {
-    replay(pure("marked_stream"));
-}
-
-#[test]
-fn ddp_rdmap_reassembly_corpus_holds() {
-    replay(pure("ddp_rdmap_reassembly"));
-}
-
-#[test]
-fn terminate_corpus_holds() {
-    replay(pure("terminate"));
-}
-
-#[test]
-fn dat_conf_corpus_holds() {
-    replay(pure("dat_conf"));
-}
-
-#[test]
-fn rule_file_corpus_holds() {
-    replay(pure("rule_file"));
-}
-
-#[test]
-fn port_mapper_corpus_holds() {
-    replay(pure("port_mapper"));
-}
-
-#[test]
-fn sdp_message_corpus_holds() {
-    replay(pure("sdp_message"));
-}
-
-#[test]
-fn sdp_hello_corpus_holds() {
-    replay(pure("sdp_hello"));
-}
-
-#[test]
-fn sdp_sequence_corpus_holds() {
-    replay(pure("sdp_sequence"));
-}
-
-#[test]
-fn sdp_trace_corpus_holds() {
-    replay(pure("sdp_trace"));
-}
-
-#[test]
-fn ring_contents_corpus_holds() {
-    replay(pure("ring_contents"));
-}
-
-#[test]
-fn ring_sequence_corpus_holds() {
-    replay(pure("ring_sequence"));
-}
-
-#[test]
-fn c_calls_corpus_holds_in_memory() {
-    replay(pure("c_calls"));
+replays! {
+    mpa_startup_corpus_holds = "mpa_startup",
+    fpdu_stream_corpus_holds = "fpdu_stream",
+    marked_stream_corpus_holds = "marked_stream",
+    ddp_rdmap_reassembly_corpus_holds = "ddp_rdmap_reassembly",
+    terminate_corpus_holds = "terminate",
+    dat_conf_corpus_holds = "dat_conf",
+    rule_file_corpus_holds = "rule_file",
+    port_mapper_corpus_holds = "port_mapper",
+    sdp_message_corpus_holds = "sdp_message",
+    sdp_hello_corpus_holds = "sdp_hello",
+    sdp_sequence_corpus_holds = "sdp_sequence",
+    sdp_trace_corpus_holds = "sdp_trace",
+    ring_contents_corpus_holds = "ring_contents",
+    ring_sequence_corpus_holds = "ring_sequence",
+    c_calls_corpus_holds_in_memory = "c_calls",
 }
 
 #[test]
