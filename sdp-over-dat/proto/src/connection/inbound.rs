@@ -2,7 +2,7 @@
 
 use super::Connection;
 use crate::{
-    ConnectionState, Event, Failure, OnCancel, ProtocolError, ReceiveHalf, Seq,
+    ConnectionState, Event, Failure, ProtocolError, ReceiveHalf, Seq,
     exchange::{
         read::{sink, source::Outcome},
         write::source::Verdict,
@@ -310,11 +310,5 @@ impl Connection {
                 }
             }
         }
-    }
-
-    /// Takes back this end's advertisement when both ends advertise at the same time. Otherwise a
-    /// user that does not read while it writes would leave both ends waiting.
-    pub fn yield_advert(&mut self) {
-        self.source.on_cancel(None, OnCancel::Send);
     }
 }

@@ -73,12 +73,6 @@ impl Connection {
         self.release_sinks(free);
     }
 
-    /// True if the peer may hold memory of a reader, or will be offered some.
-    #[must_use]
-    pub fn advertises_sinks(&self) -> bool {
-        self.write_sink.len() > 0
-    }
-
     /// True while nothing forbids to send a SinkAvail.
     pub(super) fn may_advertise_sinks(&self) -> bool {
         self.state.is_established()
