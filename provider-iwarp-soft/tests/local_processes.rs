@@ -30,10 +30,7 @@ fn other_process() {
     }
     let node = Node::new("lo 0");
     let server = node.side(10);
-    let (_listener, port) = node
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
+    let (_listener, port) = node.listen();
     let slots = node.memory(RECEIVES * LONG);
     let answers = node.memory(RECEIVES * 8);
     for slot in 0..RECEIVES {

@@ -269,9 +269,7 @@ fn the_active_side_puts_markers_from_its_first_frame_on() {
     let client = node.side(10);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    node.rnic
-        .connect(&client.qp, &node.connect_params(port, b""))
-        .unwrap();
+    client.connect(port, b"");
     let (mut raw, _) = listener.accept().unwrap();
     raw.set_read_timeout(Some(DEADLINE)).unwrap();
     assert_eq!(

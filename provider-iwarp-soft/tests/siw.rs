@@ -23,9 +23,7 @@ const SEND: &str = "00124143 00000000 00000000 00000001 00000000 587be8c4";
 fn connecting<'n>(node: &'n Node, listener: &TcpListener) -> (Side<'n>, TcpStream, Vec<u8>) {
     let client = node.side(10);
     let port = listener.local_addr().unwrap().port();
-    node.rnic
-        .connect(&client.qp, &node.connect_params(port, b""))
-        .unwrap();
+    client.connect(port, b"");
     let (mut raw, _) = listener.accept().unwrap();
     raw.set_nodelay(true).unwrap();
     raw.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -66,10 +64,7 @@ fn is_not_reset(raw: &mut TcpStream) -> bool {
 #[test]
 fn a_reply_that_would_crash_the_kernel_of_siw_is_not_sent() {
     let b = Node::new("lo 0");
-    let (_listener, port) = b
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
+    let (_listener, port) = b.listen();
     for (len, is_accepted) in [(252, true), (253, false)] {
         let server = b.side(20 + len as u64 * 10);
         let mut raw = raw_client(port);

@@ -63,15 +63,7 @@ fn both_sides_of_a_used_stream_become_a_connection() {
         !b.rnic.disarm_socket(armed),
         "the socket has left the service point"
     );
-    b.rnic
-        .accept(
-            request,
-            &server.qp,
-            &AcceptParams {
-                private_data: b"welcome",
-            },
-        )
-        .unwrap();
+    server.accept(request, b"welcome");
     let expected = Event::Established {
         local,
         remote,
@@ -267,9 +259,7 @@ fn a_request_received_before_the_service_point_is_delivered() {
         .arm_socket(other.into_raw_fd(), &[], ListenToken(5))
         .unwrap();
     let (request, _) = b.recorder.request(5);
-    b.rnic
-        .accept(request, &server.qp, &AcceptParams { private_data: &[] })
-        .unwrap();
+    server.accept(request, &[]);
     assert!(matches!(client.event(), Event::Established { .. }));
     assert!(matches!(server.event(), Event::Established { .. }));
 }

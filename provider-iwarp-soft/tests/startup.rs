@@ -18,14 +18,9 @@ const REJECT: &str = "4d504120 49442052 65702046 72616d65 60010002 6e6f";
 fn a_rejection_carries_the_consumers_private_data() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
     let client = a.side(10);
-    let (_listener, port) = b
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
+    let (_listener, port) = b.listen();
     client.recv(3, &[]);
-    a.rnic
-        .connect(&client.qp, &a.connect_params(port, b"please"))
-        .unwrap();
+    client.connect(port, b"please");
     let (request, private_data) = b.recorder.request(7);
     assert_eq!(private_data, b"please");
     b.rnic.reject(request, b"no, sorry").unwrap();
@@ -41,9 +36,7 @@ fn a_rejection_carries_the_consumers_private_data() {
         (3, WcStatus::Flushed)
     );
     a.rnic.reset_qp(&client.qp).unwrap();
-    a.rnic
-        .connect(&client.qp, &a.connect_params(port, b"again"))
-        .unwrap();
+    client.connect(port, b"again");
     drop(b.recorder.request(7));
     assert_eq!(
         client.event(),
@@ -55,10 +48,7 @@ fn a_rejection_carries_the_consumers_private_data() {
 #[test]
 fn private_data_up_to_the_limit_is_received_and_longer_data_is_refused() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (_listener, port) = b
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
+    let (_listener, port) = b.listen();
     for len in [0, 1, 251, 252, 256, 508] {
         // Separate tokens, because the sides of the last round may still deliver disconnects.
         let (client, server) = (
@@ -66,20 +56,10 @@ fn private_data_up_to_the_limit_is_received_and_longer_data_is_refused() {
             b.side(1000 + len as u64 * 10),
         );
         let data = patterned(len, len);
-        a.rnic
-            .connect(&client.qp, &a.connect_params(port, &data))
-            .unwrap();
+        client.connect(port, &data);
         let (request, reported) = b.recorder.request(7);
         assert_eq!(reported, data);
-        b.rnic
-            .accept(
-                request,
-                &server.qp,
-                &AcceptParams {
-                    private_data: &data,
-                },
-            )
-            .unwrap();
+        server.accept(request, &data);
         let Event::Established { private_data, .. } = client.event() else {
             panic!("the client is not connected");
         };
@@ -96,10 +76,7 @@ fn private_data_up_to_the_limit_is_received_and_longer_data_is_refused() {
 #[test]
 fn private_data_beyond_a_lowered_limit_is_truncated_and_reported_as_truncated() {
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0 private_data=16"));
-    let (_listener, port) = b
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
+    let (_listener, port) = b.listen();
     let client = a.side(10);
     a.rnic
         .connect(&client.qp, &a.connect_params(port, &[5; 100]))
@@ -128,17 +105,13 @@ fn a_connect_before_the_listen_succeeds_after_the_listen() {
         .local_addr()
         .unwrap()
         .port();
-    a.rnic
-        .connect(&client.qp, &a.connect_params(port, &[]))
-        .unwrap();
+    client.connect(port, &[]);
     let (_listener, _) = b
         .rnic
         .listen(&ListenAddress { port }, ListenToken(7))
         .unwrap();
     let (request, _) = b.recorder.request(7);
-    b.rnic
-        .accept(request, &server.qp, &AcceptParams { private_data: &[] })
-        .unwrap();
+    server.accept(request, &[]);
     assert!(matches!(client.event(), Event::Established { .. }));
 }
 
@@ -151,32 +124,8 @@ fn a_port_without_a_listener_refuses_after_the_retries() {
         .local_addr()
         .unwrap()
         .port();
-    a.rnic
-        .connect(&client.qp, &a.connect_params(port, &[]))
-        .unwrap();
+    client.connect(port, &[]);
     assert_eq!(client.event(), Event::NonPeerRejected);
-}
-
-#[test]
-fn a_network_without_a_route_is_unreachable() {
-    let a = Node::new("lo 0");
-    let client = a.side(10);
-    // An address that is reserved for ever (RFC 1112 section 4): no machine has a route to it.
-    let remote = "240.0.0.1:9".parse().unwrap();
-    let params = ConnectParams {
-        remote,
-        timeout: Some(Duration::from_secs(2)),
-        private_data: &[],
-    };
-    a.rnic.connect(&client.qp, &params).unwrap();
-    let event = client.event();
-    assert!(
-        matches!(
-            event,
-            Event::Unreachable | Event::TimedOut | Event::NonPeerRejected
-        ),
-        "{event:?}"
-    );
 }
 
 #[test]
@@ -237,39 +186,10 @@ fn an_attempt_can_be_cancelled() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     for abrupt in [true, false] {
-        a.rnic
-            .connect(&client.qp, &a.connect_params(port, &[]))
-            .unwrap();
+        client.connect(port, &[]);
         a.rnic.disconnect(&client.qp, abrupt);
         assert_eq!(client.event(), Event::Disconnected);
         a.rnic.reset_qp(&client.qp).unwrap();
-    }
-}
-
-#[test]
-fn peers_that_do_not_speak_mpa_are_refused() {
-    let a = Node::new("lo 0");
-    let request_key = "4d504120 49442052 65712046 72616d65 50020000";
-    let answers = [
-        b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
-        hex(request_key),
-        hex("4d504120 49442052 65702046 72616d65 5002ffff"),
-        hex("4d504120 49442052 65702046 72616d65 50030000"),
-        hex("4d504120 49442052 65702046 72616d65"),
-        Vec::new(),
-    ];
-    for (n, answer) in answers.into_iter().enumerate() {
-        let client = a.side(100 + n as u64 * 10);
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        a.rnic
-            .connect(&client.qp, &a.connect_params(port, b"x"))
-            .unwrap();
-        let (mut raw, _) = listener.accept().unwrap();
-        read_startup(&mut raw);
-        raw.write_all(&answer).unwrap();
-        drop(raw);
-        assert_eq!(client.event(), Event::NonPeerRejected, "answer {n}");
     }
 }
 
@@ -279,12 +199,7 @@ fn replies_in_pieces_and_with_frames_after_them_are_parsed() {
     let client = a.side(10);
     let memory = a.memory(100);
     client.recv(1, &[memory.sge(0, 100)]);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    a.rnic
-        .connect(&client.qp, &a.connect_params(port, &[]))
-        .unwrap();
-    let (mut raw, _) = listener.accept().unwrap();
+    let mut raw = client.connect_to_raw(&[]);
     raw.set_nodelay(true).unwrap();
     read_startup(&mut raw);
     let hello = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
@@ -316,13 +231,7 @@ fn replies_that_we_cannot_meet_are_answered_by_a_terminate_message() {
                 ..QP_ATTR
             };
             let client = a.side_with(10 + n as u64, attr);
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let port = listener.local_addr().unwrap().port();
-            a.rnic
-                .connect(&client.qp, &a.connect_params(port, &[]))
-                .unwrap();
-            let (mut raw, _) = listener.accept().unwrap();
-            raw.set_read_timeout(Some(DEADLINE)).unwrap();
+            let mut raw = client.connect_to_raw(&[]);
             read_startup(&mut raw);
             // Bytes that no thread reads any more must not turn the close into a reset.
             let words = &words[2..];
@@ -346,17 +255,12 @@ fn an_initiator_without_ready_message_fails_the_accept() {
     let b = Node::new("lo 0 mpa_timeout_ms=20");
     let server = b.side(20);
     server.recv(1, &[]);
-    let (_listener, port) = b
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
+    let (_listener, port) = b.listen();
     let mut raw = raw_client(port);
     let request = "4d504120 49442052 65712046 72616d65 50020004 8004c004";
     raw.write_all(&hex(request)).unwrap();
     let (request, _) = b.recorder.request(7);
-    b.rnic
-        .accept(request, &server.qp, &AcceptParams { private_data: &[] })
-        .unwrap();
+    server.accept(request, &[]);
     read_startup(&mut raw);
     assert_eq!(server.event(), Event::AcceptFailed);
     assert_eq!(server.received().status, WcStatus::Flushed);
@@ -367,10 +271,7 @@ fn an_initiator_without_ready_message_fails_the_accept() {
 fn without_a_limit_a_request_is_received_late_and_in_pieces() {
     let b = Node::new("lo 0 mpa_timeout_ms=0");
     let server = b.side(20);
-    let (_listener, port) = b
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
+    let (_listener, port) = b.listen();
     let mut raw = raw_client(port);
     let request = hex(REQUEST_REV1);
     let (first, rest) = request.split_at(10);
@@ -379,9 +280,7 @@ fn without_a_limit_a_request_is_received_late_and_in_pieces() {
         raw.write_all(piece).unwrap();
     }
     let (request, _) = b.recorder.request(7);
-    b.rnic
-        .accept(request, &server.qp, &AcceptParams { private_data: &[] })
-        .unwrap();
+    server.accept(request, &[]);
     read_startup(&mut raw);
     raw.write_all(&hex(
         "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c",
@@ -394,12 +293,7 @@ fn without_a_limit_a_request_is_received_late_and_in_pieces() {
 fn a_rejection_of_revision_one_is_reported() {
     let a = Node::new("lo 0");
     let client = a.side(10);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    a.rnic
-        .connect(&client.qp, &a.connect_params(port, &[]))
-        .unwrap();
-    let (mut raw, _) = listener.accept().unwrap();
+    let mut raw = client.connect_to_raw(&[]);
     read_startup(&mut raw);
     raw.write_all(&hex(REJECT)).unwrap();
     assert_eq!(
@@ -415,10 +309,7 @@ fn a_peer_that_resets_is_asked_again_in_revision_one() {
     let a = Node::new("lo 0");
     let client = a.side(10);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    a.rnic
-        .connect(&client.qp, &a.connect_params(port, b"pd"))
-        .unwrap();
+    client.connect(listener.local_addr().unwrap().port(), b"pd");
     let (mut raw, _) = listener.accept().unwrap();
     assert_eq!(read_startup(&mut raw)[17], 2);
     socket2::SockRef::from(&raw)
@@ -436,54 +327,13 @@ fn a_peer_that_resets_is_asked_again_in_revision_one() {
     assert!(matches!(client.event(), Event::Established { .. }));
 }
 
-#[test]
-fn invalid_and_missing_requests_do_not_prevent_later_connections() {
-    let b = Node::new("lo 0 mpa_timeout_ms=200");
-    let (_listener, port) = b
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
-    let garbage: [&[u8]; 4] = [
-        b"GET / HTTP/1.0\r\n\r\n",
-        b"MPA ID Rep Frame\x50\x02\x00\x00",
-        b"MPA ID Req Frame\x50\x02\xff\xff",
-        b"",
-    ];
-    let mut streams: Vec<_> = garbage.iter().map(|_| raw_client(port)).collect();
-    streams.push(raw_client(port));
-    for (stream, bytes) in streams.iter_mut().zip(garbage) {
-        stream.write_all(bytes).unwrap();
-    }
-    // A part of a Request, and no further bytes.
-    streams[4].write_all(b"MPA ID Req").unwrap();
-    for mut stream in streams {
-        // Closed by the other side, with or without a reset.
-        let closed = stream.read(&mut [0; 100]);
-        assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
-    }
-    let client_node = Node::new("lo 0");
-    let (client, server) = (client_node.side(10), b.side(20));
-    client_node
-        .rnic
-        .connect(&client.qp, &client_node.connect_params(port, &[]))
-        .unwrap();
-    let (request, _) = b.recorder.request(7);
-    b.rnic
-        .accept(request, &server.qp, &AcceptParams { private_data: &[] })
-        .unwrap();
-    assert!(matches!(client.event(), Event::Established { .. }));
-}
-
 /// All peers connect before the first peer sends its Request. A program that connects many
 /// endpoints in a row has this effect.
 #[test]
 fn more_simultaneous_peers_than_half_open_slots_are_all_served() {
     const COUNT: usize = 40;
     let b = Node::new("lo 0 half_open_max=4 half_open_ms=60000");
-    let (_listener, port) = b
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
+    let (_listener, port) = b.listen();
     let mut peers: Vec<_> = (0..COUNT).map(|_| raw_client(port)).collect();
     for peer in &mut peers {
         peer.write_all(&hex(REQUEST_REV1)).unwrap();
@@ -496,10 +346,7 @@ fn more_simultaneous_peers_than_half_open_slots_are_all_served() {
 #[test]
 fn a_peer_that_has_been_silent_for_long_loses_its_slot() {
     let b = Node::new("lo 0 half_open_max=4 half_open_ms=20 mpa_timeout_ms=3600000");
-    let (_listener, port) = b
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
+    let (_listener, port) = b.listen();
     let mut silent: Vec<_> = (0..5).map(|_| raw_client(port)).collect();
     assert_eq!(silent[0].read(&mut [0; 1]).unwrap(), 0);
     silent[1].write_all(&hex(REQUEST_REV1)).unwrap();
@@ -509,10 +356,7 @@ fn a_peer_that_has_been_silent_for_long_loses_its_slot() {
 #[test]
 fn a_peer_that_leaves_before_the_accept_or_before_its_first_frame_fails_the_accept() {
     let b = Node::new("lo 0");
-    let (_listener, port) = b
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
+    let (_listener, port) = b.listen();
     let request_bytes = hex("4d504120 49442052 65712046 72616d65 50020008 8004c004 44415421");
     for early in [true, false] {
         let server = b.side(20);
@@ -523,13 +367,9 @@ fn a_peer_that_leaves_before_the_accept_or_before_its_first_frame_fails_the_acce
         assert_eq!(private_data, b"DAT!");
         if early {
             drop(raw);
-            b.rnic
-                .accept(request, &server.qp, &AcceptParams { private_data: &[] })
-                .unwrap();
+            server.accept(request, &[]);
         } else {
-            b.rnic
-                .accept(request, &server.qp, &AcceptParams { private_data: &[] })
-                .unwrap();
+            server.accept(request, &[]);
             read_startup(&mut raw);
             drop(raw);
         }
@@ -544,10 +384,7 @@ fn a_peer_that_leaves_before_the_accept_or_before_its_first_frame_fails_the_acce
 #[test]
 fn a_failed_accept_reports_the_receives_that_it_flushes() {
     let b = Node::new("lo 0");
-    let (_listener, port) = b
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
+    let (_listener, port) = b.listen();
     let server = b.side(20);
     let mut raw = raw_client(port);
     raw.write_all(&hex(REQUEST_REV1)).unwrap();
@@ -557,9 +394,7 @@ fn a_failed_accept_reports_the_receives_that_it_flushes() {
     let linger = Some(Duration::ZERO);
     socket2::SockRef::from(&raw).set_linger(linger).unwrap();
     drop(raw);
-    b.rnic
-        .accept(request, &server.qp, &AcceptParams { private_data: &[] })
-        .unwrap();
+    server.accept(request, &[]);
     assert_eq!(server.event(), Event::AcceptFailed);
     b.recorder.expect(
         "notification of the flushed receive",
@@ -607,23 +442,16 @@ fn adapters_that_do_not_exist_cannot_be_opened() {
 fn hundreds_of_connections_are_made_and_ended() {
     const COUNT: u64 = 300;
     let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (_listener, port) = b
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
+    let (_listener, port) = b.listen();
     let clients: Vec<_> = (0..COUNT).map(|n| a.side(10_000 + n * 10)).collect();
     let servers: Vec<_> = (0..COUNT).map(|n| b.side(50_000 + n * 10)).collect();
     for client in &clients {
-        a.rnic
-            .connect(&client.qp, &a.connect_params(port, &[]))
-            .unwrap();
+        client.connect(port, &[]);
     }
     for server in &servers {
         server.recv(1, &[]);
         let (request, _) = b.recorder.request(7);
-        b.rnic
-            .accept(request, &server.qp, &AcceptParams { private_data: &[] })
-            .unwrap();
+        server.accept(request, &[]);
     }
     for client in &clients {
         assert!(matches!(client.event(), Event::Established { .. }));

@@ -386,6 +386,12 @@ impl Node {
         }
     }
 
+    /// Listens with token 7, at a port that the adapter chooses and returns.
+    pub fn listen(&self) -> (<SoftRnic as Rnic>::Listener, u16) {
+        let address = ListenAddress { port: 0 };
+        self.rnic.listen(&address, ListenToken(7)).unwrap()
+    }
+
     pub fn memory(&self, len: usize) -> Memory {
         Memory::new(self, vec![0; len], ALL_RIGHTS)
     }
@@ -532,6 +538,26 @@ pub struct Side<'n> {
 }
 
 impl Side<'_> {
+    /// Begins to connect to a port of this host.
+    pub fn connect(&self, port: u16, private_data: &[u8]) {
+        let params = self.node.connect_params(port, private_data);
+        self.node.rnic.connect(&self.qp, &params).unwrap();
+    }
+
+    /// Begins to connect to a peer of plain TCP, which has read nothing yet.
+    pub fn connect_to_raw(&self, private_data: &[u8]) -> std::net::TcpStream {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        self.connect(listener.local_addr().unwrap().port(), private_data);
+        let (raw, _) = listener.accept().unwrap();
+        raw.set_read_timeout(Some(DEADLINE)).unwrap();
+        raw
+    }
+
+    pub fn accept(&self, request: SoftRequest, private_data: &[u8]) {
+        let params = AcceptParams { private_data };
+        self.node.rnic.accept(request, &self.qp, &params).unwrap();
+    }
+
     pub fn post(&self, wr_id: u64, op: SendOp, sgl: &[Sge]) {
         self.try_post(wr_id, op, sgl).unwrap();
     }
@@ -626,21 +652,10 @@ pub fn connect(client: &Side<'_>, server: &Side<'_>) {
         .rnic
         .listen(&ListenAddress { port: 0 }, ListenToken(listener_token))
         .unwrap();
-    let params = client.node.connect_params(port, b"from client");
-    client.node.rnic.connect(&client.qp, &params).unwrap();
+    client.connect(port, b"from client");
     let (request, private_data) = server.node.recorder.request(listener_token);
     assert_eq!(private_data, b"from client");
-    server
-        .node
-        .rnic
-        .accept(
-            request,
-            &server.qp,
-            &AcceptParams {
-                private_data: b"from server",
-            },
-        )
-        .unwrap();
+    server.accept(request, b"from server");
     match client.event() {
         Event::Established {
             private_data,
@@ -736,16 +751,12 @@ pub fn raw_peer(client: &Side<'_>, node: &Node) -> (std::net::TcpStream, Vec<u8>
 /// Connects a peer of plain TCP, which `server` accepts. Returns the peer's stream and the Reply.
 pub fn accept_on(server: &Side<'_>, request: &[u8]) -> (std::net::TcpStream, Vec<u8>) {
     let node = server.node;
-    let (_listener, port) = node
-        .rnic
-        .listen(&ListenAddress { port: 0 }, ListenToken(7))
-        .unwrap();
+    let (_listener, port) = node.listen();
     let mut raw = raw_client(port);
     raw.set_nodelay(true).unwrap();
     std::io::Write::write_all(&mut raw, request).unwrap();
     let (request, _) = node.recorder.request(7);
-    let params = AcceptParams { private_data: &[] };
-    node.rnic.accept(request, &server.qp, &params).unwrap();
+    server.accept(request, &[]);
     let reply = read_startup(&mut raw);
     (raw, reply)
 }
