@@ -78,8 +78,9 @@ impl Case {
     }
 }
 
-/// Declares a function that returns the cases of a table. A row has the name, the rule, and the code
-/// of the client, or of both ends. `each way` makes a second case, in which the ends are exchanged.
+/// Declares a function that returns the cases of a table. A row has the name, the rule, and the
+/// code of the client, or of both ends. `each way` makes a second case, in which the ends are
+/// exchanged.
 macro_rules! cases {
     ($vis:vis fn $cases:ident: $(
         $name:literal: $about:literal =>
