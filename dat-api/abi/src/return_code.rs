@@ -123,10 +123,15 @@ fn write_name(f: &mut fmt::Formatter<'_>, name: Option<&CStr>, value: u32) -> fm
     }
 }
 
-/// Declares codes under their C names, and the table that maps them back to those names.
+/// Declares codes under their C names, and the table that maps them back to those names. The
+/// documentation of each names the type; text that is written here follows.
 macro_rules! codes {
     ($table:ident, $ty:ident: $($(#[$meta:meta])* $name:ident = $value:literal),+ $(,)?) => {
-        $($(#[$meta])* pub const $name: $ty = $ty($value);)+
+        $(
+            #[doc = concat!("A value of [`", stringify!($ty), "`].")]
+            $(#[$meta])*
+            pub const $name: $ty = $ty($value);
+        )+
 
         static $table: &[($ty, &CStr)] = &[
             $(($name, match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
@@ -196,101 +201,53 @@ codes! { TYPE_NAMES, DatReturnType:
 pub const DAT_NAME_NOT_FOUND: DatReturnType = DAT_PROVIDER_NOT_FOUND;
 
 codes! { SUBTYPE_NAMES, DatReturnSubtype:
-    /// No subtype.
     DAT_NO_SUBTYPE = 0,
-    /// Interrupted.
     DAT_SUB_INTERRUPTED = 1,
-    /// Memory ran out.
     DAT_RESOURCE_MEMORY = 2,
-    /// Device resources ran out.
     DAT_RESOURCE_DEVICE = 3,
-    /// Transport endpoints ran out.
     DAT_RESOURCE_TEP = 4,
-    /// Transport event queues ran out.
     DAT_RESOURCE_TEVD = 5,
-    /// Protection domains ran out.
     DAT_RESOURCE_PROTECTION_DOMAIN = 6,
-    /// Memory regions ran out.
     DAT_RESOURCE_MEMORY_REGION = 7,
-    /// Error handlers ran out.
     DAT_RESOURCE_ERROR_HANDLER = 8,
-    /// Credits ran out.
     DAT_RESOURCE_CREDITS = 9,
-    /// Shared receive queues ran out.
     DAT_RESOURCE_SRQ = 10,
-    /// The IA handle.
     DAT_INVALID_HANDLE_IA = 11,
-    /// The EP handle.
     DAT_INVALID_HANDLE_EP = 12,
-    /// The LMR handle.
     DAT_INVALID_HANDLE_LMR = 13,
-    /// The RMR handle.
     DAT_INVALID_HANDLE_RMR = 14,
-    /// The PZ handle.
     DAT_INVALID_HANDLE_PZ = 15,
-    /// The PSP handle.
     DAT_INVALID_HANDLE_PSP = 16,
-    /// The RSP handle.
     DAT_INVALID_HANDLE_RSP = 17,
-    /// The CR handle.
     DAT_INVALID_HANDLE_CR = 18,
-    /// The CNO handle.
     DAT_INVALID_HANDLE_CNO = 19,
-    /// The EVD for connection requests handle.
     DAT_INVALID_HANDLE_EVD_CR = 20,
-    /// The EVD for request completions handle.
     DAT_INVALID_HANDLE_EVD_REQUEST = 21,
-    /// The EVD for receive completions handle.
     DAT_INVALID_HANDLE_EVD_RECV = 22,
-    /// The EVD for connection events handle.
     DAT_INVALID_HANDLE_EVD_CONN = 23,
-    /// The EVD for asynchronous events handle.
     DAT_INVALID_HANDLE_EVD_ASYNC = 24,
-    /// The SRQ handle.
     DAT_INVALID_HANDLE_SRQ = 25,
-    /// The CSP handle.
     DAT_INVALID_HANDLE_CSP = 26,
-    /// Handle in argument 1.
     DAT_INVALID_HANDLE1 = 27,
-    /// Handle in argument 2.
     DAT_INVALID_HANDLE2 = 28,
-    /// Handle in argument 3.
     DAT_INVALID_HANDLE3 = 29,
-    /// Handle in argument 4.
     DAT_INVALID_HANDLE4 = 30,
-    /// Handle in argument 5.
     DAT_INVALID_HANDLE5 = 31,
-    /// Handle in argument 6.
     DAT_INVALID_HANDLE6 = 32,
-    /// Handle in argument 7.
     DAT_INVALID_HANDLE7 = 33,
-    /// Handle in argument 8.
     DAT_INVALID_HANDLE8 = 34,
-    /// Handle in argument 9.
     DAT_INVALID_HANDLE9 = 35,
-    /// Handle in argument 10.
     DAT_INVALID_HANDLE10 = 36,
-    /// Argument 1.
     DAT_INVALID_ARG1 = 37,
-    /// Argument 2.
     DAT_INVALID_ARG2 = 38,
-    /// Argument 3.
     DAT_INVALID_ARG3 = 39,
-    /// Argument 4.
     DAT_INVALID_ARG4 = 40,
-    /// Argument 5.
     DAT_INVALID_ARG5 = 41,
-    /// Argument 6.
     DAT_INVALID_ARG6 = 42,
-    /// Argument 7.
     DAT_INVALID_ARG7 = 43,
-    /// Argument 8.
     DAT_INVALID_ARG8 = 44,
-    /// Argument 9.
     DAT_INVALID_ARG9 = 45,
-    /// Argument 10.
     DAT_INVALID_ARG10 = 46,
-    /// The EP is unconnected.
     DAT_INVALID_STATE_EP_UNCONNECTED = 47,
     /// The EP is connecting.
     DAT_INVALID_STATE_EP_ACTCONNPENDING = 48,
@@ -298,15 +255,11 @@ codes! { SUBTYPE_NAMES, DatReturnSubtype:
     DAT_INVALID_STATE_EP_PASSCONNPENDING = 49,
     /// The EP was created for a pending connection request.
     DAT_INVALID_STATE_EP_TENTCONNPENDING = 50,
-    /// The EP is connected.
     DAT_INVALID_STATE_EP_CONNECTED = 51,
-    /// The EP is disconnected.
     DAT_INVALID_STATE_EP_DISCONNECTED = 52,
-    /// The EP is reserved by a service point.
     DAT_INVALID_STATE_EP_RESERVED = 53,
     /// The EP waits for the connection to complete.
     DAT_INVALID_STATE_EP_COMPLPENDING = 54,
-    /// The EP is disconnecting.
     DAT_INVALID_STATE_EP_DISCPENDING = 55,
     /// The provider controls the EP.
     DAT_INVALID_STATE_EP_PROVIDERCONTROL = 56,
@@ -314,95 +267,58 @@ codes! { SUBTYPE_NAMES, DatReturnSubtype:
     DAT_INVALID_STATE_EP_NOTREADY = 57,
     /// A receive watermark of the EP is set.
     DAT_INVALID_STATE_EP_RECV_WATERMARK = 58,
-    /// The protection zone of the EP.
     DAT_INVALID_STATE_EP_PZ = 59,
-    /// The request EVD of the EP.
     DAT_INVALID_STATE_EP_EVD_REQUEST = 60,
-    /// The receive EVD of the EP.
     DAT_INVALID_STATE_EP_EVD_RECV = 61,
-    /// The connection EVD of the EP.
     DAT_INVALID_STATE_EP_EVD_CONNECT = 62,
-    /// The EP is unconfigured.
     DAT_INVALID_STATE_EP_UNCONFIGURED = 63,
-    /// The EP is unconfigured and reserved.
     DAT_INVALID_STATE_EP_UNCONFRESERVED = 64,
-    /// The EP is unconfigured with a pending request.
     DAT_INVALID_STATE_EP_UNCONFPASSIVE = 65,
-    /// The EP is unconfigured and tentative.
     DAT_INVALID_STATE_EP_UNCONFTENTATIVE = 66,
     /// EVDs refer to the CNO.
     DAT_INVALID_STATE_CNO_IN_USE = 67,
     /// The CNO was freed.
     DAT_INVALID_STATE_CNO_DEAD = 68,
-    /// The EVD is open.
     DAT_INVALID_STATE_EVD_OPEN = 69,
-    /// The EVD is enabled.
     DAT_INVALID_STATE_EVD_ENABLED = 70,
-    /// The EVD is disabled.
     DAT_INVALID_STATE_EVD_DISABLED = 71,
-    /// The EVD is waitable.
     DAT_INVALID_STATE_EVD_WAITABLE = 72,
-    /// The EVD is unwaitable.
     DAT_INVALID_STATE_EVD_UNWAITABLE = 73,
     /// Other objects refer to the EVD.
     DAT_INVALID_STATE_EVD_IN_USE = 74,
-    /// The EVD is configured for notification.
     DAT_INVALID_STATE_EVD_CONFIG_NOTIFY = 75,
-    /// The EVD is configured for solicited waits.
     DAT_INVALID_STATE_EVD_CONFIG_SOLICITED = 76,
-    /// The EVD is configured for thresholds.
     DAT_INVALID_STATE_EVD_CONFIG_THRESHOLD = 77,
     /// The EVD has a waiter.
     DAT_INVALID_STATE_EVD_WAITER = 78,
-    /// The EVD is the asynchronous one.
     DAT_INVALID_STATE_EVD_ASYNC = 79,
     /// Objects of the IA are left.
     DAT_INVALID_STATE_IA_IN_USE = 80,
     /// Windows refer to the LMR.
     DAT_INVALID_STATE_LMR_IN_USE = 81,
-    /// The LMR is free.
     DAT_INVALID_STATE_LMR_FREE = 82,
     /// Objects refer to the PZ.
     DAT_INVALID_STATE_PZ_IN_USE = 83,
-    /// The PZ is free.
     DAT_INVALID_STATE_PZ_FREE = 84,
-    /// The SRQ is operational.
     DAT_INVALID_STATE_SRQ_OPERATIONAL = 85,
-    /// The SRQ is in error.
     DAT_INVALID_STATE_SRQ_ERROR = 86,
     /// Endpoints use the SRQ.
     DAT_INVALID_STATE_SRQ_IN_USE = 87,
-    /// The SRQ is shut down.
     DAT_INVALID_STATE_SRQ_SHUTDOWN = 88,
-    /// Local read.
     DAT_PRIVILEGES_READ = 89,
-    /// Local write.
     DAT_PRIVILEGES_WRITE = 90,
-    /// RDMA read.
     DAT_PRIVILEGES_RDMA_READ = 91,
-    /// RDMA write.
     DAT_PRIVILEGES_RDMA_WRITE = 92,
-    /// Local read.
     DAT_PROTECTION_READ = 93,
-    /// Local write.
     DAT_PROTECTION_WRITE = 94,
-    /// RDMA read.
     DAT_PROTECTION_RDMA_READ = 95,
-    /// RDMA write.
     DAT_PROTECTION_RDMA_WRITE = 96,
-    /// The address family is unsupported.
     DAT_INVALID_ADDRESS_UNSUPPORTED = 97,
-    /// The address is unreachable.
     DAT_INVALID_ADDRESS_UNREACHABLE = 98,
-    /// The address is malformed.
     DAT_INVALID_ADDRESS_MALFORMED = 99,
-    /// The name is not registered.
     DAT_NAME_NOT_REGISTERED = 100,
-    /// The major version is not registered.
     DAT_MAJOR_NOT_FOUND = 101,
-    /// The minor version is not registered.
     DAT_MINOR_NOT_FOUND = 102,
-    /// The thread safety is not registered.
     DAT_THREAD_SAFETY_NOT_FOUND = 103,
 }
 

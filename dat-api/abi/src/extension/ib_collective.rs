@@ -52,38 +52,22 @@ constants! { &CStr:
     DAT_IB_COLL_SCAN = c"DAT_COLL_SCAN",
 }
 
-constants! { DatIbCollectiveDataType:
-    /// Elements: `int8`.
+named_constants! { DatIbCollectiveDataType:
     DAT_IB_COLLECTIVE_TYPE_INT8 = 0,
-    /// Elements: `uint8`.
     DAT_IB_COLLECTIVE_TYPE_UINT8 = 1,
-    /// Elements: `int16`.
     DAT_IB_COLLECTIVE_TYPE_INT16 = 2,
-    /// Elements: `uint16`.
     DAT_IB_COLLECTIVE_TYPE_UINT16 = 3,
-    /// Elements: `int32`.
     DAT_IB_COLLECTIVE_TYPE_INT32 = 4,
-    /// Elements: `uint32`.
     DAT_IB_COLLECTIVE_TYPE_UINT32 = 5,
-    /// Elements: `int64`.
     DAT_IB_COLLECTIVE_TYPE_INT64 = 6,
-    /// Elements: `uint64`.
     DAT_IB_COLLECTIVE_TYPE_UINT64 = 7,
-    /// Elements: `float`.
     DAT_IB_COLLECTIVE_TYPE_FLOAT = 8,
-    /// Elements: `double`.
     DAT_IB_COLLECTIVE_TYPE_DOUBLE = 9,
-    /// Elements: `long_double`.
     DAT_IB_COLLECTIVE_TYPE_LONG_DOUBLE = 10,
-    /// Elements: `short_int`.
     DAT_IB_COLLECTIVE_TYPE_SHORT_INT = 11,
-    /// Elements: `2int`.
     DAT_IB_COLLECTIVE_TYPE_2INT = 12,
-    /// Elements: `float_int`.
     DAT_IB_COLLECTIVE_TYPE_FLOAT_INT = 13,
-    /// Elements: `long_int`.
     DAT_IB_COLLECTIVE_TYPE_LONG_INT = 14,
-    /// Elements: `double_int`.
     DAT_IB_COLLECTIVE_TYPE_DOUBLE_INT = 15,
 }
 
