@@ -12,6 +12,8 @@ use crate::step::{number, receive};
 /// The number of polls without room, with a pause and a round of all threads between, after which
 /// the socket counts as full.
 const LOOKS: usize = 12;
+/// The number of times that the socket is filled until it refuses the urgent byte.
+const ATTEMPTS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(5);
 /// The time limit of the peer, far longer than the peer needs.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -26,8 +28,21 @@ const CHUNK: usize = 64 * 1024;
 pub(crate) fn send_urgent(pair: &Pair, end: usize, bytes: &mut Vec<u8>) -> Result<i64, i32> {
     let (fd, peer) = (pair.fd(end), pair.fd(1 - end));
     let mut under_way = unread(peer);
-    under_way += fill(fd)?;
-    let at_once = send(fd, b'?', libc::MSG_OOB | libc::MSG_DONTWAIT);
+    let mut at_once = Ok(0);
+    for _ in 0..ATTEMPTS {
+        under_way += fill(fd)?;
+        at_once = send(fd, b'?', libc::MSG_OOB | libc::MSG_DONTWAIT);
+        if at_once.is_err() {
+            break;
+        }
+        // Room has become free since the last poll: the kernel's timer sends a part of a segment
+        // if the window is too small for the whole segment.
+        drain(peer, std::mem::take(&mut under_way))?;
+        let mut read = Vec::new();
+        await_one(peer, libc::MSG_OOB, &mut read)?;
+        send(fd, b'.', 0)?;
+        await_one(peer, libc::MSG_DONTWAIT, &mut read)?;
+    }
     bytes.push(at_once.err().unwrap_or(0) as u8);
     let sent = thread::scope(|scope| {
         let draining = scope.spawn(move || {
