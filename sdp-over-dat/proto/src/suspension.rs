@@ -85,7 +85,7 @@ impl Suspension {
     }
 
     /// True while the user may write. The user of an end that requests a suspension has written
-    /// its last byte; the user of its peer goes on, and its bytes follow in the new connection.
+    /// its last byte; the user of its peer may write, and these bytes follow in the new connection.
     pub(crate) const fn permits_writes(self) -> bool {
         match self {
             Self::None | Self::Asked { .. } => true,

@@ -15,8 +15,9 @@ use crate::{
 impl Connection {
     /// Requests a suspension: another process of this end continues the connection at `service`,
     /// where it listens already. SuspComm is sent after everything that was written and after the
-    /// last advertisement of this end, and nothing may be written any more. The state is [`ConnectionState::Suspended`] when the peer has
-    /// answered and has sent its last byte; the engine is then asked to disconnect.
+    /// last advertisement of this end, and nothing may be written any more. When the peer has
+    /// answered and has sent its last byte, the state is [`ConnectionState::Suspended`], and the
+    /// engine is asked to disconnect.
     ///
     /// Returns false if the sending half is shut, the connection is not established, or one end has
     /// requested a suspension before.
