@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
@@ -139,9 +139,14 @@ impl Events {
     fn note(&mut self, message: &RouteNetlinkMessage, changes: &mut Vec<Change>) {
         match message {
             RouteNetlinkMessage::NewLink(message) => self.note_device(Device::of(message), changes),
+            // A device has left a bridge, and still exists.
+            RouteNetlinkMessage::DelLink(message)
+                if message.header.interface_family == AddressFamily::Bridge =>
+            {
+                changes.push(Change::Routing);
+            }
             RouteNetlinkMessage::DelLink(message) => {
                 let device = message.header.index;
-                // Removal from a bridge is reported as the end of a link as well.
                 if self.devices.remove(&device).is_some() {
                     changes.push(Change::DeviceGone { device });
                 }
@@ -192,6 +197,8 @@ fn address_change(address: Option<LocalAddress>, present: bool) -> Option<Change
 
 #[cfg(test)]
 mod tests {
+    use netlink_packet_route::link::LinkMessage;
+
     use super::*;
 
     fn device(index: u32, mtu: u32, running: bool) -> Device {
@@ -244,6 +251,23 @@ mod tests {
         assert_eq!(noted(&known, device(7, 1500, true)), [Change::Routing]);
         // The MTU of a new device is no change of its MTU.
         assert_eq!(noted(&[], device(7, 1500, true)), [appeared]);
+    }
+
+    #[test]
+    fn a_device_that_leaves_a_bridge_still_exists() {
+        let mut events = Events::open().unwrap();
+        events.set_devices(vec![device(7, 1500, true)]);
+        let mut removal = LinkMessage::default();
+        removal.header.index = 7;
+        for (family, expected) in [
+            (AddressFamily::Bridge, Change::Routing),
+            (AddressFamily::Unspec, Change::DeviceGone { device: 7 }),
+        ] {
+            removal.header.interface_family = family;
+            let mut changes = Vec::new();
+            events.note(&RouteNetlinkMessage::DelLink(removal.clone()), &mut changes);
+            assert_eq!(changes, [expected]);
+        }
     }
 
     #[test]
