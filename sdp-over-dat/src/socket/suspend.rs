@@ -24,9 +24,6 @@ use crate::{errors, trace::Trace};
 /// The service ID of port 0. SDP's services are ports in this range of IDs (InfiniBand, Annex A4).
 const PORT_0: u64 = 0x1_0000;
 
-/// The number of bytes that are taken from the receive buffers at a time.
-const CHUNK: usize = 64 * 1024;
-
 /// The port of a service ID, if it is one of SDP's.
 fn port_of(service: u64) -> Option<u16> {
     let port = service.checked_sub(PORT_0)?;
@@ -52,15 +49,13 @@ impl Socket {
         }
         // An urgent byte that was not read stays in the stream.
         inner.receive.set_inline(true);
-        let mut unread = Vec::new();
         loop {
             self.begin(&mut inner);
-            self.take_unread(&mut inner, &mut unread)?;
             if let Some(errno) = inner.error.take() {
                 return Err(errno.into());
             }
             if inner.connection.state().has_ended() {
-                return Ok(unread);
+                return Self::take_unread(&mut inner);
             }
             inner = self.wait_suspended(inner, deadline)?;
         }
@@ -79,25 +74,17 @@ impl Socket {
         })
     }
 
-    /// Moves the received bytes to `unread`, so that the peer has credits for its answer. A peer
-    /// sends at most as many bytes as there are buffers before it sees SuspComm.
-    fn take_unread(&self, inner: &mut Inner, unread: &mut Vec<u8>) -> io::Result<()> {
-        let buffers = usize::from(self.config.receive_buffers) * self.config.buffer_size as usize;
-        let most = 2 * (buffers + self.config.staging);
+    /// Takes the bytes that were received and not read.
+    fn take_unread(inner: &mut Inner) -> io::Result<Vec<u8>> {
+        let mut unread = vec![0; inner.receive.readable()];
+        let mut filled = 0;
+        // A read ends at the urgent mark.
         loop {
-            let before = unread.len();
-            unread.resize(before + CHUNK, 0);
-            let taken = inner.receive.take(&mut unread[before..], false);
-            let taken = taken.map_err(|error| errors::of_dat(&error))?;
-            unread.truncate(before + taken);
-            if taken == 0 {
-                return Ok(());
+            let taken = inner.receive.take(&mut unread[filled..], false);
+            match taken.map_err(|error| errors::of_dat(&error))? {
+                0 => return Ok(unread),
+                taken => filled += taken,
             }
-            if unread.len() > most {
-                self.abort_connection(inner);
-                return Err(Errno::CONNRESET.into());
-            }
-            self.pump(inner);
         }
     }
 
