@@ -266,6 +266,11 @@ impl Inner {
         self.link.is_gone() || !matches!(self.connection.state(), ConnectionState::HelloSent)
     }
 
+    /// True once the transport has ended, and the stream does not continue over another one.
+    pub(super) const fn has_no_transport(&self) -> bool {
+        self.link.is_gone() && self.connection.continues_at().is_none()
+    }
+
     /// True once no more events will occur on the socket.
     pub(crate) fn has_ended(&self) -> bool {
         self.link.is_gone() && self.connection.state().has_ended()

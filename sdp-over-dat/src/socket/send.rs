@@ -310,7 +310,7 @@ impl Socket {
             let is_free = !inner.send.uses_user_memory();
             match taken {
                 Some(taken) if is_free => return (inner, taken as usize),
-                _ if inner.link.is_gone() && is_free => {
+                _ if inner.has_no_transport() && is_free => {
                     return (inner, taken.unwrap_or(0) as usize);
                 }
                 _ => (),
