@@ -154,12 +154,18 @@ impl SdpListener {
                 return None;
             }
         };
-        let peer = SocketAddr::new(hello.source, hello.port);
+        let mut peer = SocketAddr::new(hello.source, hello.port);
+        if let Some(remote) = request.remote() {
+            // A connection that continues after a suspension has another port than its Hello.
+            let port = if hello.port == 0 {
+                remote.port()
+            } else {
+                hello.port
+            };
+            peer = SocketAddr::new(remote.ip(), port);
+        }
         let passive = Passive {
-            names: Names {
-                local: None,
-                peer: request.remote().unwrap_or(peer),
-            },
+            names: Names { local: None, peer },
             transport: None,
             opening: Opening::Passive,
         };

@@ -151,11 +151,13 @@ impl Socket {
             },
             kind => {
                 if inner.connection.state() == ConnectionState::HelloSent {
-                    let errno = match () {
+                    let errno = if inner.link.continues() {
                         // The user's connection was established before.
-                        () if inner.link.continues() => Errno::CONNRESET,
-                        () if errors::names_version(&event.private_data) => Errno::PROTONOSUPPORT,
-                        () => errors::of_connection(kind),
+                        Errno::CONNRESET
+                    } else if errors::names_version(&event.private_data) {
+                        Errno::PROTONOSUPPORT
+                    } else {
+                        errors::of_connection(kind)
                     };
                     inner.error = Some(errno);
                 }

@@ -26,7 +26,8 @@ pub(crate) struct Inner {
     pub(super) link: Link,
     /// The number of transports before this one: how often the peer has suspended the connection.
     pub(super) transports_before: u8,
-    /// This end's address on the first transport, once there is another one.
+    /// This end's address on the first transport, once there is another one. The Hello of every
+    /// further transport contains it, so that the peer recognises this end.
     pub(super) first_local: Option<SocketAddr>,
     pub(super) user: User,
     pub(super) read_half: ReadHalf,

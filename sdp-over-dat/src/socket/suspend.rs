@@ -13,7 +13,7 @@ use std::{
 };
 
 use rustix::io::Errno;
-use sdp_proto::{BUFFERS_MIN, wire::Hello};
+use sdp_proto::{BUFFERS_MIN, ConnectionState, wire::Hello};
 
 use super::{
     Inner, Socket,
@@ -43,6 +43,11 @@ impl Socket {
         let deadline = Instant::now().checked_add(timeout);
         let mut inner = self.lock();
         self.progress(&mut inner);
+        while inner.connection.state() == ConnectionState::HelloAckSent {
+            // The transport has not reported that the peer has received HelloAck.
+            inner = self.wait_suspended(inner, deadline)?;
+            self.progress(&mut inner);
+        }
         if !inner.connection.suspend(PORT_0 + u64::from(port)) {
             let error = inner.error.take().unwrap_or(Errno::NOTCONN);
             return Err(error.into());
@@ -111,13 +116,11 @@ impl Socket {
     fn resume(&self, inner: &mut Inner, service: u64) -> io::Result<()> {
         let port = port_of(service).ok_or(Errno::PROTONOSUPPORT)?;
         let dat = |error: dat_api::Error| errors::of_dat(&error);
-        let local = self.local_now().unwrap_or(SocketAddr::new(
-            self.adapter
-                .address
-                .map_or(self.peer().ip(), |own| own.ip()),
-            0,
-        ));
-        inner.first_local.get_or_insert(local);
+        let own = self.adapter.address.unwrap_or(self.peer());
+        let local = *inner.first_local.get_or_insert_with(|| {
+            let local = self.local_now();
+            local.unwrap_or(SocketAddr::new(own.ip(), 0))
+        });
         self.ep.reset().map_err(dat)?;
         inner.transports_before = inner.transports_before.wrapping_add(1);
         inner.send.on_resumed();

@@ -150,8 +150,14 @@ fn a_connection_is_suspended_again_and_again() -> Result<()> {
                     received.extend(bytes);
                     Ok(writer.join().expect("a writer that does not panic")?)
                 })?;
-                received.extend(server.suspend(port, DEADLINE)?.unread);
+                let suspended = server.suspend(port, DEADLINE)?;
+                received.extend(suspended.unread);
                 server = listener.accept_timeout(Some(DEADLINE))?.0;
+                ensure!(
+                    server.peer_addr() == suspended.peer,
+                    "{:?}",
+                    server.peer_addr()
+                );
             }
             timed(&server);
             (&server).write_all(&stream(TURNS * EACH, total))?;
@@ -177,6 +183,7 @@ fn a_peer_with_few_buffers_continues_after_it_has_read() -> Result<()> {
     on_stack(config, |stack| {
         let (client, server) = connected(stack)?;
         client.set_nonblocking(true);
+        ensure!(client.statistics().receive_buffers == 3);
         (&server).write_all(&[1; 100])?;
         await_poll(&client, PollFlags::IN)?;
         let listener = listen(stack)?;
