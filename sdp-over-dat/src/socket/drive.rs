@@ -26,7 +26,7 @@ use crate::errors;
 /// The kind of work that completed, in the highest byte of its cookie.
 const RECEIVE: u64 = 1 << 56;
 const SEND: u64 = 2 << 56;
-const READ: u64 = 3 << 56;
+pub(super) const READ: u64 = 3 << 56;
 const WRITE: u64 = 4 << 56;
 const KIND: u64 = 0xff << 56;
 /// The transport that the work was posted on, in the next byte of its cookie.
@@ -219,16 +219,11 @@ impl Socket {
         inner.receive.on_handled(index);
     }
 
-    /// The cookie of the Receive into buffer `index`.
-    pub(super) const fn receive_cookie(inner: &Inner, index: usize) -> u64 {
-        RECEIVE | inner.epoch() | index as u64
-    }
-
     /// Posts receive buffer `index`.
     pub(super) fn post_buffer(&self, inner: &Inner, index: usize) -> dat_api::Result<()> {
         let segment = inner.receive.segment(index)?;
         self.ep
-            .post_recv(&[segment], Self::receive_cookie(inner, index))
+            .post_recv(&[segment], inner.cookie(RECEIVE, index as u64))
     }
 
     /// Posts a receive buffer again. The endpoint of an ended connection refuses it, harmlessly.
@@ -404,7 +399,7 @@ impl Socket {
         if transmit.solicited {
             flags = flags | CompletionFlags::SOLICITED_WAIT;
         }
-        let cookie = SEND | inner.epoch() | inner.send.next_number();
+        let cookie = inner.cookie(SEND, inner.send.next_number());
         let header = inner.send.header(&transmit.header)?;
         let (first, second) = match transmit.payload {
             Payload::Nothing => (None, None),
@@ -423,11 +418,11 @@ impl Socket {
         };
         match (transmit.into, first, second) {
             (Some(into), Some(first), second) => {
-                let epoch = inner.epoch();
-                self.post_write(into, &first, epoch)?;
+                let cookie_of_write = inner.cookie(WRITE, 0);
+                self.post_write(into, &first, cookie_of_write)?;
                 if let Some(second) = second {
                     let address = into.address.wrapping_add(u64::from(first.len()));
-                    self.post_write(PeerMemory { address, ..into }, &second, epoch)?;
+                    self.post_write(PeerMemory { address, ..into }, &second, cookie_of_write)?;
                 }
                 self.ep.post_send(&[header], cookie, flags)?;
                 inner
@@ -459,19 +454,15 @@ impl Socket {
         &self,
         into: PeerMemory,
         segment: &Segment<'_>,
-        epoch: u64,
+        cookie: u64,
     ) -> dat_api::Result<()> {
         let remote = RemoteRegion {
             addr: into.address,
             len: segment.len(),
             context: into.stag,
         };
-        self.ep.post_rdma_write(
-            &[*segment],
-            remote,
-            WRITE | epoch,
-            CompletionFlags::SUPPRESS,
-        )
+        self.ep
+            .post_rdma_write(&[*segment], remote, cookie, CompletionFlags::SUPPRESS)
     }
 
     /// Reads advertised memory that no waiting reader takes itself.
@@ -486,11 +477,11 @@ impl Socket {
         {
             inner.receive.on_staging(half);
             let number = self.next_read(inner, read.len, ReadInto::Half(half));
-            let epoch = inner.epoch();
+            let cookie = inner.cookie(READ, number);
             let posted = inner
                 .receive
                 .half(half, read.len as usize)
-                .and_then(|sink| self.post_read(&sink, read, number, epoch));
+                .and_then(|sink| self.post_read(&sink, read, cookie));
             self.check_read(inner, posted);
         }
     }
@@ -517,8 +508,7 @@ impl Socket {
         &self,
         sink: &dat_api::Segment<'_>,
         read: Read,
-        number: u64,
-        epoch: u64,
+        cookie: u64,
     ) -> dat_api::Result<()> {
         let remote = RemoteRegion {
             addr: read.address,
@@ -526,7 +516,6 @@ impl Socket {
             context: read.stag,
         };
         let flags = CompletionFlags::DEFAULT;
-        let cookie = READ | epoch | number;
         self.ep.post_rdma_read(&[*sink], remote, cookie, flags)
     }
 

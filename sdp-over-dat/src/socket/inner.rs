@@ -160,6 +160,11 @@ impl Inner {
         (self.transports_before as u64) << 48
     }
 
+    /// The cookie of work of this kind on the present transport.
+    pub(super) const fn cookie(&self, kind: u64, number: u64) -> u64 {
+        kind | self.epoch() | number
+    }
+
     /// Reports the readiness and the counters to the watch.
     pub(super) fn show(&mut self) {
         if self.is_withholding {

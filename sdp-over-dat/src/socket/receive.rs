@@ -6,6 +6,7 @@ use rustix::io::Errno;
 
 use super::{
     Inner, Socket,
+    drive::READ,
     inner::ReadInto,
     send::{deadline, timed_out_as_would_block},
 };
@@ -168,10 +169,10 @@ impl Socket {
         let mut direct = 0;
         if let Some(read) = inner.connection.begin_read(max) {
             let number = self.next_read(&mut inner, read.len, ReadInto::Reader);
-            let epoch = inner.epoch();
+            let cookie = inner.cookie(READ, number);
             let posted = sink
                 .segment(0, read.len as usize)
-                .and_then(|segment| self.post_read(&segment, read, number, epoch));
+                .and_then(|segment| self.post_read(&segment, read, cookie));
             self.check_read(&mut inner, posted);
             inner = self.wait_for_read(inner, number, deadline);
             let done = &mut inner.read_direct;

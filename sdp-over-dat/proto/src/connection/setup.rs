@@ -104,11 +104,9 @@ impl Connection {
         }
         match HelloAck::parse(bytes) {
             Ok(ack) => {
-                self.set_peer(Peer {
-                    bufs: ack.bufs,
-                    size: ack.own_size,
-                    adverts_max: u16::from(ack.adverts_max),
-                });
+                self.send_credits = crate::credit::SendCredits::new(ack.bufs);
+                self.peer_buffer_size = ack.own_size;
+                self.peer_adverts_max = usize::from(ack.adverts_max);
                 self.state.on_hello_ack();
                 self.events.push_back(Event::Established);
                 Ok(())

@@ -2,12 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Connection, Due, Peer};
+use super::{Connection, Peer};
 use crate::{
     ConnectionState, Event, OnCancel, Payload, ProtocolError, Transmit,
-    credit::{ReceiveCredits, SendCredits},
-    exchange::{read, write},
-    mode, resize,
+    credit::ReceiveCredits,
     suspension::Suspension,
     wire::{Body, Hello, Mid},
 };
@@ -42,7 +40,8 @@ impl Connection {
 
     /// Continues a connection that the peer has suspended: returns the Hello of the connection
     /// request to the peer's service. This end has `buffers` receive buffers, of which it has
-    /// posted `posted`. Bytes that were written and not sent follow in the new connection.
+    /// posted `posted`. Bytes that were written and not sent follow in the new connection. Modes are
+    /// those of a new connection, and requests for other receive buffers are forgotten.
     ///
     /// Returns `None` unless [`Self::continues_at`] names a service.
     pub fn resume(
@@ -55,28 +54,14 @@ impl Connection {
         self.continues_at()?;
         self.state.on_resumed();
         self.send_half.on_resumed();
-        self.set_peer(Peer::UNKNOWN);
+        let fresh = Self::new(self.config, self.state, Peer::UNKNOWN);
+        let suspended = std::mem::replace(self, fresh);
+        self.send_half = suspended.send_half;
+        self.receive_half = suspended.receive_half;
         self.receive_credits = ReceiveCredits::resumed(buffers, posted);
-        self.send_mode = mode::START;
-        self.receive_mode = mode::START;
-        self.source = read::source::Exchange::new();
-        self.sink = read::sink::Exchange::Idle;
-        self.write_source = write::source::Exchange::new();
-        self.write_sink = write::sink::Exchange::new();
-        self.refused_at = None;
-        self.has_dropped = false;
-        self.request = resize::Request::Settled;
-        self.answer = resize::Answer::Settled;
-        self.suspension = Suspension::None;
-        self.due = Due::default();
+        self.queue = suspended.queue;
+        self.events = suspended.events;
         Some(self.config.hello(posted, local, peer))
-    }
-
-    /// The parameters of a peer that this end has learned from Hello or HelloAck.
-    pub(super) fn set_peer(&mut self, peer: Peer) {
-        self.send_credits = SendCredits::new(peer.bufs);
-        self.peer_buffer_size = peer.size;
-        self.peer_adverts_max = usize::from(peer.adverts_max);
     }
 
     /// SuspComm was received: this end stops its data and takes its advertisements back.
