@@ -40,8 +40,8 @@ impl Connection {
 
     /// Continues a connection that the peer has suspended: returns the Hello of the connection
     /// request to the peer's service. This end has `buffers` receive buffers, of which it has
-    /// posted `posted`. Bytes that were written and not sent follow in the new connection. Modes are
-    /// those of a new connection, and requests for other receive buffers are forgotten.
+    /// posted `posted`. Bytes that were written and not sent follow in the new connection. Modes
+    /// are those of a new connection, and requests for other receive buffers are forgotten.
     ///
     /// Returns `None` unless [`Self::continues_at`] names a service.
     pub fn resume(
