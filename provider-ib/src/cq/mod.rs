@@ -29,7 +29,7 @@ use verbs_dl::types::*;
 use self::inner::{Armed, Inner};
 use crate::device::{checked, of, refused};
 use crate::shared::Shared;
-use crate::work::Work;
+use crate::work::{Ring, Work};
 
 /// Number of events that are acknowledged together: each acknowledgement takes a lock.
 const ACK_BATCH: u32 = 64;
@@ -250,6 +250,13 @@ impl Cq {
         }
         inner.push(completion);
         self.notify(inner);
+    }
+
+    /// Removes the last request of a queue that completes here, because the device refused it.
+    /// Returns false if the device has completed it nevertheless ([`Ring::unpush`]).
+    pub(crate) fn unpush(&self, requests: &Ring) -> bool {
+        let _completes_nothing = self.lock();
+        requests.unpush()
     }
 
     /// Takes the device's completions, and then flushes the requests that remain.

@@ -1,8 +1,9 @@
 //! Posting.
 //!
 //! A request is recorded before it is posted to the device, because it may complete before the call
-//! returns. If the device refuses the request, the record is removed. Both steps hold the lock of
-//! one direction, so the records have the device's order.
+//! returns. If the device refuses the request, the record is removed, unless the device has completed
+//! the request nevertheless. All steps hold the lock of one direction, so the records have the
+//! device's order.
 
 use std::ptr;
 
@@ -285,8 +286,9 @@ impl Qp {
         if !silent {
             request.wr.send_flags |= IBV_SEND_SIGNALED;
         }
-        if let Err(why) = post(side.hw, &raw mut request.wr) {
-            self.work.sends.unpush();
+        if let Err(why) = post(side.hw, &raw mut request.wr)
+            && self.parts.send_cq.unpush(&self.work.sends)
+        {
             return Err(of(why, Resource::WorkRequest));
         }
         side.silent = if silent { side.silent + 1 } else { 0 };
@@ -327,10 +329,12 @@ impl Qp {
         };
         // SAFETY: the queue pair is alive while its receive lock is held; the request and its
         // segments are on the stack of this call.
-        unsafe { verbs_dl::post_recv(side.hw, &raw mut request) }.map_err(|why| {
-            self.work.recvs.unpush();
-            of(why, Resource::WorkRequest)
-        })
+        match unsafe { verbs_dl::post_recv(side.hw, &raw mut request) } {
+            Err(why) if self.parts.recv_cq.unpush(&self.work.recvs) => {
+                Err(of(why, Resource::WorkRequest))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn way_of_sends(&self) -> Result<Way, RnicError> {
@@ -376,7 +380,7 @@ impl Qp {
         // SAFETY: the queue pair is alive while its send lock is held; the request is on the stack
         // of this call.
         if unsafe { verbs_dl::post_send(side.hw, &raw mut wr) }.is_err() {
-            self.work.sends.unpush();
+            self.parts.send_cq.unpush(&self.work.sends);
         }
         side.silent = 0;
     }

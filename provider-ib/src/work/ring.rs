@@ -151,16 +151,23 @@ impl Ring {
         Some(tail)
     }
 
-    /// Removes the last request, which the device refused. Only the thread that called `push` may
-    /// call this.
-    pub(crate) fn unpush(&self) {
-        let last = self.tail.load(Ordering::Relaxed).wrapping_sub(1);
+    /// Removes the last request, which the device refused. Returns false if the device has completed
+    /// the request nevertheless: its completion is or was reported, so it counts as posted.
+    ///
+    /// Only the thread that called `push` may call this, and no thread may call `take` meanwhile.
+    pub(crate) fn unpush(&self) -> bool {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let last = tail.wrapping_sub(1);
+        if tail == self.head.load(Ordering::Acquire) || self.outcome(last).is_some() {
+            return false;
+        }
         match self.read(last).at {
             At::DeviceLate => drop(self.late.fetch_sub(1, Ordering::Relaxed)),
             At::Marker => self.marker.store(0, Ordering::Relaxed),
             At::Device | At::DeviceSilently | At::NotPosted => {}
         }
         self.tail.store(last, Ordering::Release);
+        true
     }
 
     /// Takes the request of this number, with its outcome. The requests before it are removed too:
@@ -468,7 +475,7 @@ mod tests {
     fn a_refused_request_is_removed() {
         let ring = Ring::new(2).unwrap();
         ring.push(&request(1, At::Device)).unwrap();
-        ring.unpush();
+        assert!(ring.unpush());
         assert_eq!(ring.len(), 0);
         let sequence = ring.push(&request(2, At::Device)).unwrap();
         assert_eq!(take(&ring, sequence).map(|p| p.wr_id), Some(2));
@@ -520,7 +527,7 @@ mod tests {
         ring.push(&silent).unwrap();
         assert_eq!(ring.push(&silent), None, "two requests are queued");
         ring.push_marker().unwrap();
-        ring.unpush();
+        assert!(ring.unpush());
         assert_eq!(ring.push(&silent), None, "the device has completed none");
     }
 
@@ -544,7 +551,7 @@ mod tests {
         assert_eq!(numbers.map(|number| ring.has(number)), [true; 3]);
         take(&ring, numbers[1]).unwrap();
         assert_eq!(numbers.map(|number| ring.has(number)), [false, false, true]);
-        ring.unpush();
+        assert!(ring.unpush());
         assert!(!ring.has(numbers[2]) && !ring.has(numbers[2].wrapping_add(1)));
     }
 
@@ -604,7 +611,7 @@ mod tests {
             assert_eq!(released(&ring), []);
         }
         ring.push(&request(3, At::DeviceLate)).unwrap();
-        ring.unpush();
+        assert!(ring.unpush());
         let next = ring.push(&request(4, At::Device)).unwrap();
         ring.push(&request(5, At::Device)).unwrap();
         assert!(take(&ring, next.wrapping_add(1)).is_some());
@@ -632,5 +639,25 @@ mod tests {
             assert!(take(&ring, 0).is_some());
             assert_eq!(released(&ring), [(1, status)]);
         }
+    }
+
+    /// siw's library makes a request visible to the kernel and then rings the doorbell, which may
+    /// fail for a queue pair that the kernel is flushing.
+    #[test]
+    fn a_request_that_the_device_refused_and_completed_counts_as_posted() {
+        let ring = Ring::new(4).unwrap();
+        let sequence = ring.push(&request(1, At::Device)).unwrap();
+        assert_eq!(take(&ring, sequence).map(|done| done.wr_id), Some(1));
+        assert!(!ring.unpush());
+        assert_eq!((ring.len(), ring.pop_unfinished()), (0, None));
+
+        let late = ring.push(&request(2, At::DeviceLate)).unwrap();
+        let last = ring.push(&request(3, At::Device)).unwrap();
+        assert_eq!(ring.take(last, WcStatus::Flushed), Taken::Held);
+        assert!(!ring.unpush());
+        assert_eq!(take(&ring, late).map(|done| done.wr_id), Some(2));
+        let (released, status) = ring.release().unwrap();
+        assert_eq!((released.wr_id, status), (3, WcStatus::Flushed));
+        assert_eq!(ring.len(), 0);
     }
 }
