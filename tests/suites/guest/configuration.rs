@@ -94,6 +94,13 @@ impl Configuration {
         self.provider == OFAS_PROVIDER
     }
 
+    /// True if quick runs include the configuration: it has code of dat-rs and a device. The suite
+    /// `debian_tools` runs the same lines over the software provider, without the guest.
+    pub(crate) fn is_quick(&self) -> bool {
+        let is_reference = self.registry == Library::Ofas && self.is_ofas();
+        !is_reference && self.provider != SOFT
+    }
+
     /// The environment of a program in this configuration.
     pub(crate) fn env(&self) -> Result<StackEnv> {
         let stage = Stage::find()?;
