@@ -3,6 +3,12 @@
 //! The socket calls that register memory borrow it. They deregister it before they return, and only
 //! after the peer can no longer access it. So no registration outlives the borrow, and none is ever
 //! used for other memory that is later mapped at the same address.
+//!
+//! Registrations are not kept for later calls, although an adapter pins pages at each one, because
+//! no library can know in time that memory was unmapped. The C library unmaps memory in `free`
+//! without a call that can be interposed. And the kernel queues the event of `userfaultfd(2)` after
+//! it has unmapped the memory and released its lock, so another thread can map other memory there
+//! and send it by the old registration.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
