@@ -9,5 +9,8 @@ fn the_software_rnic_conforms() {
 
 #[test]
 fn the_software_rnic_conforms_on_tcp_alone() {
-    access_layer::conformance::run::<SoftRnic>("lo 0 connect_retry_ms=100 local=off");
+    for setting in ["", "crc=off", "fpdu_max=1442"] {
+        let params = format!("lo 0 connect_retry_ms=100 local=off {setting}");
+        access_layer::conformance::run::<SoftRnic>(&params);
+    }
 }

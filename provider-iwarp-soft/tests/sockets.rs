@@ -5,7 +5,7 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::time::Duration;
 
@@ -36,67 +36,6 @@ fn talk(mut one: &TcpStream, mut other: &TcpStream) {
     let mut bytes = [0; 14];
     other.read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"still a stream");
-}
-
-#[test]
-fn both_sides_of_a_used_stream_become_a_connection() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    let (mut one, other) = pair();
-    talk(&one, &other);
-    other.set_nonblocking(true).unwrap();
-    let armed = b
-        .rnic
-        .arm_socket(other.as_raw_fd(), b"go RDMA", ListenToken(5))
-        .unwrap();
-    let mut message = [0; 7];
-    one.read_exact(&mut message).unwrap();
-    assert_eq!(&message, b"go RDMA");
-    let (local, remote) = (one.local_addr().unwrap(), one.peer_addr().unwrap());
-    let (one, other) = (one.into_raw_fd(), other.into_raw_fd());
-    a.rnic
-        .connect_socket(&client.qp, one, &params(DEADLINE))
-        .unwrap();
-    let (request, private_data) = b.recorder.request(5);
-    assert_eq!(private_data, b"pd");
-    assert!(
-        !b.rnic.disarm_socket(armed),
-        "the socket has left the service point"
-    );
-    server.accept(request, b"welcome");
-    let expected = Event::Established {
-        local,
-        remote,
-        private_data: b"welcome".to_vec(),
-    };
-    assert_eq!(client.event(), expected);
-    assert!(matches!(server.event(), Event::Established { .. }));
-
-    let (from, to) = (a.memory(100_000), b.memory(100_000));
-    from.fill(4);
-    server.recv(1, &[to.sge(0, 100_000)]);
-    client.send(1, &[from.sge(0, 100_000)]);
-    assert_eq!(server.received().byte_len, 100_000);
-    client.sent();
-    assert!(to.copy(0, 100_000) == patterned(4, 100_000));
-
-    a.rnic.disconnect(&client.qp, false);
-    assert_eq!(
-        (client.event(), server.event()),
-        (Event::Disconnected, Event::Disconnected)
-    );
-    // The connections keep the sockets, so the consumers' numbers are closed too.
-    drop((client, server));
-    let deadline = std::time::Instant::now() + DEADLINE;
-    // SAFETY: fcntl with F_GETFD only asks whether a number is open.
-    let is_open = |fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
-    while is_open(one) || is_open(other) {
-        assert!(
-            std::time::Instant::now() < deadline,
-            "a consumer's number stays open"
-        );
-        std::thread::yield_now();
-    }
 }
 
 #[test]
@@ -168,45 +107,6 @@ fn bytes_that_are_no_request_put_the_socket_down_unread() {
 }
 
 #[test]
-fn sockets_that_are_down_are_reported_as_down() {
-    let b = Node::new("lo 0");
-    let (one, other) = pair();
-    drop(one);
-    let _one = b
-        .rnic
-        .arm_socket(other.as_raw_fd(), &[], ListenToken(1))
-        .unwrap();
-    b.recorder.socket_down(1);
-
-    let (one, other) = pair();
-    let _two = b
-        .rnic
-        .arm_socket(other.as_raw_fd(), &[], ListenToken(2))
-        .unwrap();
-    one.shutdown(Shutdown::Write).unwrap();
-    b.recorder.socket_down(2);
-
-    let (one, other) = pair();
-    let _three = b
-        .rnic
-        .arm_socket(other.as_raw_fd(), b"last words", ListenToken(3))
-        .unwrap();
-    socket2::SockRef::from(&one)
-        .set_linger(Some(Duration::ZERO))
-        .unwrap();
-    drop(one);
-    b.recorder.socket_down(3);
-
-    let unconnected =
-        socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    let _four = b
-        .rnic
-        .arm_socket(unconnected.as_raw_fd(), &[], ListenToken(4))
-        .unwrap();
-    b.recorder.socket_down(4);
-}
-
-#[test]
 fn a_request_that_begins_and_does_not_end_puts_the_socket_down() {
     let b = Node::new("lo 0 mpa_timeout_ms=100");
     let (one, other) = pair();
@@ -216,94 +116,6 @@ fn a_request_that_begins_and_does_not_end_puts_the_socket_down() {
         .unwrap();
     (&one).write_all(b"MPA ID Req").unwrap();
     b.recorder.socket_down(1);
-}
-
-#[test]
-fn a_long_final_message_is_sent_whole_over_a_nonblocking_socket() {
-    const LEN: usize = 8 << 20;
-    let b = Node::new("lo 0");
-    let (one, other) = pair();
-    other.set_nonblocking(true).unwrap();
-    let reader = std::thread::spawn(move || {
-        let mut bytes = vec![0; LEN];
-        (&one).read_exact(&mut bytes).unwrap();
-        (one, bytes)
-    });
-    let message = patterned(1, LEN);
-    let armed = b
-        .rnic
-        .arm_socket(other.as_raw_fd(), &message, ListenToken(5))
-        .unwrap();
-    let (mut one, bytes) = reader.join().unwrap();
-    assert!(bytes == message);
-    let request = "4d504120 49442052 65712046 72616d65 50020008 8004c004 44415421";
-    one.write_all(&hex(request)).unwrap();
-    let (_request, private_data) = b.recorder.request(5);
-    assert_eq!(private_data, b"DAT!");
-    drop(armed);
-}
-
-#[test]
-fn a_request_received_before_the_service_point_is_delivered() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    let (one, other) = pair();
-    a.rnic
-        .connect_socket(&client.qp, one.into_raw_fd(), &params(DEADLINE))
-        .unwrap();
-    while other.peek(&mut [0; 30]).unwrap() < 26 {
-        std::thread::yield_now();
-    }
-    let _armed = b
-        .rnic
-        .arm_socket(other.into_raw_fd(), &[], ListenToken(5))
-        .unwrap();
-    let (request, _) = b.recorder.request(5);
-    server.accept(request, &[]);
-    assert!(matches!(client.event(), Event::Established { .. }));
-    assert!(matches!(server.event(), Event::Established { .. }));
-}
-
-#[test]
-fn a_timeout_returns_the_socket() {
-    let a = Node::new("lo 0");
-    let client = a.side(10);
-    let (one, other) = pair();
-    // On a busy machine the time may pass before the engine sends the Request.
-    for timeout in [50, 2000, 30_000].map(Duration::from_millis) {
-        a.rnic
-            .connect_socket(&client.qp, one.as_raw_fd(), &params(timeout))
-            .unwrap();
-        assert_eq!(client.event(), Event::TimedOut);
-        assert!(!one.nodelay().unwrap());
-        let is_sent = rustix::io::ioctl_fionread(&other).unwrap() > 0;
-        if is_sent {
-            let request = read_startup(&mut other.try_clone().unwrap());
-            assert_eq!(request.len(), 26);
-        }
-        talk(&one, &other);
-        talk(&other, &one);
-        if is_sent {
-            return;
-        }
-        a.rnic.reset_qp(&client.qp).unwrap();
-    }
-    panic!("no Request is sent within 30 s");
-}
-
-#[test]
-fn a_peer_that_streams_other_bytes_is_refused_and_the_bytes_stay_unread() {
-    let a = Node::new("lo 0");
-    let client = a.side(10);
-    let (one, other) = pair();
-    a.rnic
-        .connect_socket(&client.qp, one.as_raw_fd(), &params(DEADLINE))
-        .unwrap();
-    (&other).write_all(b"500 what?").unwrap();
-    assert_eq!(client.event(), Event::NonPeerRejected);
-    let mut bytes = [0; 9];
-    (&one).read_exact(&mut bytes).unwrap();
-    assert_eq!(&bytes, b"500 what?");
 }
 
 #[test]
@@ -322,19 +134,6 @@ fn two_initiators_over_one_stream_refuse_each_other() {
         (&mut &**socket).read_exact(&mut key).unwrap();
         assert_eq!(&key, b"MPA ID Req Frame", "the other's Request stays");
     }
-}
-
-#[test]
-fn a_disconnect_during_the_attempt_returns_the_socket() {
-    let a = Node::new("lo 0");
-    let client = a.side(10);
-    let (one, other) = pair();
-    a.rnic
-        .connect_socket(&client.qp, one.as_raw_fd(), &params(DEADLINE))
-        .unwrap();
-    a.rnic.disconnect(&client.qp, true);
-    assert_eq!(client.event(), Event::Disconnected);
-    talk(&other, &one);
 }
 
 #[test]
@@ -382,42 +181,6 @@ fn the_descriptor_is_closed_after_the_disconnect_event() {
     assert_ne!(meaning(), before);
     assert_eq!(client.event(), Event::Disconnected);
     drop(other);
-}
-
-#[test]
-fn sockets_that_cannot_be_used_are_never_taken() {
-    let a = Node::new("lo 0");
-    let client = a.side(10);
-    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (unix, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-    let file = std::fs::File::open("/dev/null").unwrap();
-    let cases = [
-        (udp.as_raw_fd(), SocketFault::NotTcp),
-        (listener.as_raw_fd(), SocketFault::NotTcp),
-        (unix.as_raw_fd(), SocketFault::NotTcp),
-        (file.as_raw_fd(), SocketFault::NotASocket),
-        (-1, SocketFault::NotASocket),
-        (99_999, SocketFault::NotASocket),
-    ];
-    for (fd, fault) in cases {
-        assert_eq!(
-            a.rnic.connect_socket(&client.qp, fd, &params(DEADLINE)),
-            Err(fault)
-        );
-        assert_eq!(
-            a.rnic.arm_socket(fd, &[], ListenToken(1)).unwrap_err(),
-            fault
-        );
-    }
-    let (one, _two) = pair();
-    a.rnic
-        .connect_socket(&client.qp, one.as_raw_fd(), &params(DEADLINE))
-        .unwrap();
-    let again = a
-        .rnic
-        .connect_socket(&client.qp, one.as_raw_fd(), &params(DEADLINE));
-    assert_eq!(again, Err(SocketFault::QpNotIdle));
 }
 
 /// Checks that no call takes this socket, under this number or another one, and that nothing is

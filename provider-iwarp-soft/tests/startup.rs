@@ -6,72 +6,13 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use access_layer::rnic::*;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use support::*;
 
 const REJECT: &str = "4d504120 49442052 65702046 72616d65 60010002 6e6f";
-
-#[test]
-fn a_rejection_carries_the_consumers_private_data() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let client = a.side(10);
-    let (_listener, port) = b.listen();
-    client.recv(3, &[]);
-    client.connect(port, b"please");
-    let (request, private_data) = b.recorder.request(7);
-    assert_eq!(private_data, b"please");
-    b.rnic.reject(request, b"no, sorry").unwrap();
-    assert_eq!(
-        client.event(),
-        Event::PeerRejected {
-            private_data: b"no, sorry".to_vec()
-        }
-    );
-    let flushed = client.poll_all(&client.recv_cq);
-    assert_eq!(
-        (flushed[0].wr_id, flushed[0].status),
-        (3, WcStatus::Flushed)
-    );
-    a.rnic.reset_qp(&client.qp).unwrap();
-    client.connect(port, b"again");
-    drop(b.recorder.request(7));
-    assert_eq!(
-        client.event(),
-        Event::NonPeerRejected,
-        "a dropped request is rejected without private data"
-    );
-}
-
-#[test]
-fn private_data_up_to_the_limit_is_received_and_longer_data_is_refused() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (_listener, port) = b.listen();
-    for len in [0, 1, 251, 252, 256, 508] {
-        // Separate tokens, because the sides of the last round may still deliver disconnects.
-        let (client, server) = (
-            a.side(1000 + len as u64 * 10),
-            b.side(1000 + len as u64 * 10),
-        );
-        let data = patterned(len, len);
-        client.connect(port, &data);
-        let (request, reported) = b.recorder.request(7);
-        assert_eq!(reported, data);
-        server.accept(request, &data);
-        let Event::Established { private_data, .. } = client.event() else {
-            panic!("the client is not connected");
-        };
-        assert_eq!(private_data, data);
-        assert!(matches!(server.event(), Event::Established { .. }));
-    }
-    let client = a.side(30);
-    let result = a
-        .rnic
-        .connect(&client.qp, &a.connect_params(port, &[0; 509]));
-    assert!(matches!(result, Err(RnicError::InvalidArgument(_))));
-}
 
 #[test]
 fn private_data_beyond_a_lowered_limit_is_truncated_and_reported_as_truncated() {
@@ -116,19 +57,6 @@ fn a_connect_before_the_listen_succeeds_after_the_listen() {
 }
 
 #[test]
-fn a_port_without_a_listener_refuses_after_the_retries() {
-    let a = Node::new("lo 0 connect_retry_ms=100");
-    let client = a.side(10);
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    client.connect(port, &[]);
-    assert_eq!(client.event(), Event::NonPeerRejected);
-}
-
-#[test]
 fn an_ipv6_peer_without_a_source_address_is_unreachable() {
     let a = Node::new("lo 0");
     let client = a.side(10);
@@ -156,27 +84,6 @@ fn an_ipv6_peer_without_a_source_address_is_unreachable() {
             assert_eq!(client.event(), Event::Unreachable);
         }
     }
-}
-
-#[test]
-fn a_silent_peer_times_out() {
-    let a = Node::new("lo 0");
-    let client = a.side(10);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let timeout = Duration::from_millis(100);
-    let params = ConnectParams {
-        timeout: Some(timeout),
-        ..a.connect_params(port, &[])
-    };
-    let start = Instant::now();
-    a.rnic.connect(&client.qp, &params).unwrap();
-    assert_eq!(client.event(), Event::TimedOut);
-    assert!(start.elapsed() >= timeout);
-    // The socket of the attempt is closed.
-    let (mut raw, _) = listener.accept().unwrap();
-    raw.set_read_timeout(Some(DEADLINE)).unwrap();
-    raw.read_to_end(&mut Vec::new()).unwrap();
 }
 
 #[test]
@@ -405,69 +312,4 @@ fn a_failed_accept_reports_the_receives_that_it_flushes() {
         server.poll_all(&server.recv_cq)[0].status,
         WcStatus::Flushed
     );
-}
-
-#[test]
-fn a_port_is_taken_once_and_free_after_the_drop() {
-    let b = Node::new("lo 0");
-    let listen = |port| b.rnic.listen(&ListenAddress { port }, ListenToken(7));
-    let (listener, port) = listen(0).unwrap();
-    assert!(matches!(listen(port), Err(RnicError::AddressInUse)));
-    drop(listener);
-    let (listener, again) = listen(port).unwrap();
-    assert_eq!(again, port);
-    drop(listener);
-    assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
-}
-
-#[test]
-fn adapters_that_do_not_exist_cannot_be_opened() {
-    let open = |params: &str| {
-        let config = RnicConfig {
-            ia_name: "x".to_owned(),
-            ia_params: params.to_owned(),
-        };
-        let recorder: std::sync::Arc<Recorder> = Default::default();
-        provider_iwarp_soft::SoftRnic::open(&config, recorder).map(drop)
-    };
-    assert!(matches!(open("nodevice7 0"), Err(RnicError::NoDevice(_))));
-    assert!(matches!(
-        open("lo 0 crc=perhaps"),
-        Err(RnicError::BadConfig(_))
-    ));
-    assert!(open("127.0.0.1 0").is_ok());
-}
-
-#[test]
-fn hundreds_of_connections_are_made_and_ended() {
-    const COUNT: u64 = 300;
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (_listener, port) = b.listen();
-    let clients: Vec<_> = (0..COUNT).map(|n| a.side(10_000 + n * 10)).collect();
-    let servers: Vec<_> = (0..COUNT).map(|n| b.side(50_000 + n * 10)).collect();
-    for client in &clients {
-        client.connect(port, &[]);
-    }
-    for server in &servers {
-        server.recv(1, &[]);
-        let (request, _) = b.recorder.request(7);
-        server.accept(request, &[]);
-    }
-    for client in &clients {
-        assert!(matches!(client.event(), Event::Established { .. }));
-        client.send(1, &[]);
-    }
-    for server in &servers {
-        assert!(matches!(server.event(), Event::Established { .. }));
-        assert_eq!(server.received().status, WcStatus::Success);
-    }
-    for client in &clients {
-        a.rnic.disconnect(&client.qp, false);
-    }
-    for server in &servers {
-        assert_eq!(server.event(), Event::Disconnected);
-    }
-    for client in &clients {
-        assert_eq!(client.event(), Event::Disconnected);
-    }
 }
