@@ -125,7 +125,11 @@ const CRATES: [(&str, &[&str]); 7] = [
     ("access_layer", &["access-layer/src"]),
     (
         "provider_iwarp_soft",
-        &["provider-iwarp-soft/tests", "provider-iwarp-soft/src"],
+        &[
+            "provider-iwarp-soft/tests",
+            "provider-iwarp-soft/tests/connections",
+            "provider-iwarp-soft/src",
+        ],
     ),
     ("libdat2", &["dat-api/libdat2/tests", "dat-api/libdat2/src"]),
     ("dat_api", &["dat-api/tests", "dat-api/src"]),

@@ -1,9 +1,9 @@
 //! Posting.
 //!
 //! A request is recorded before it is posted to the device, because it may complete before the call
-//! returns. If the device refuses the request, the record is removed, unless the device has completed
-//! the request nevertheless. All steps hold the lock of one direction, so the records have the
-//! device's order.
+//! returns. If the device refuses the request, the record is removed, unless the device has
+//! completed the request nevertheless. All steps hold the lock of one direction, so the records
+//! have the device's order.
 
 use std::ptr;
 

@@ -151,8 +151,9 @@ impl Ring {
         Some(tail)
     }
 
-    /// Removes the last request, which the device refused. Returns false if the device has completed
-    /// the request nevertheless: its completion is or was reported, so it counts as posted.
+    /// Removes the last request, which the device refused. Returns false if the device has
+    /// completed the request nevertheless: its completion is or was reported, so it counts as
+    /// posted.
     ///
     /// Only the thread that called `push` may call this, and no thread may call `take` meanwhile.
     pub(crate) fn unpush(&self) -> bool {

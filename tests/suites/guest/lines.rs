@@ -49,10 +49,8 @@ fn trial(configuration: &'static Configuration, case: Case) -> Trial {
     };
     // A line that is known to hang, or that has a random result, costs time and shows little.
     let hangs = differs.is_some_and(|row| row.limit().is_some());
-    let is_quick = QUICK.contains(&case.name())
-        && configuration.is_quick()
-        && !hangs
-        && varies.is_none();
+    let is_quick =
+        QUICK.contains(&case.name()) && configuration.is_quick() && !hangs && varies.is_none();
     timed(name, move || match (differs, varies) {
         (Some(row), _) => fails(configuration, &case, row),
         (None, Some(row)) => fails_now_and_then(configuration, &case, row),

@@ -1,15 +1,11 @@
 //! Consumers with more connections than the provider polls one by one.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
-
-mod support;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use access_layer::rnic::*;
 use provider_iwarp_soft::SoftCq;
-use support::*;
 
 /// Enough connections for the provider to wait on one set of them.
 const MANY: u64 = 24;

@@ -1,15 +1,11 @@
 //! The rules for Linux siw, byte by byte, against a peer of plain TCP in its place.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
-
-mod support;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use crate::support::*;
 use access_layer::rnic::*;
-use support::*;
 
 /// C1: the Request of siw.
 const SIW_REQUEST: &str = "4d504120 49442052 65712046 72616d65 10020004 00040004";

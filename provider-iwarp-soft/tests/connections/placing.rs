@@ -1,18 +1,14 @@
 //! Long frames without CRC, whose payload is received straight into its target. The peer is a TCP
 //! socket of the test, which splits the frames at any position.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use crate::support::*;
 use access_layer::rnic::*;
 use provider_iwarp_soft::SoftMr;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
-use support::*;
 
 /// Request of revision 2: no CRC, IRD and ORD 4, no peer-to-peer mode.
 const REQUEST: &str = "4d504120 49442052 65712046 72616d65 10020004 00040004";

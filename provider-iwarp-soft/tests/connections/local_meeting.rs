@@ -2,21 +2,17 @@
 //! moves. The connection stays on TCP, or ends as the specification says. Another connection of the
 //! same adapter works all the time. No mapping and no descriptor is left.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use access_layer::rnic::*;
-use rustix::fs::{MemfdFlags, SealFlags};
-use support::scripted::{
+use crate::support::scripted::{
     Half, RING_LEN, SEALED, Scripted, Shared, answer, dial, hello, listen, send_with,
 };
-use support::testbed::{Testbed, with_testbed, works};
-use support::*;
+use crate::support::testbed::{Testbed, with_testbed, works};
+use crate::support::*;
+use access_layer::rnic::*;
+use rustix::fs::{MemfdFlags, SealFlags};
 
 /// Attacks a connection on its way to shared memory. The connection must stay on TCP.
 fn attack_hello(testbed: &Testbed<'_>, name: &str, attack: impl FnOnce(&[u8; 16], u64)) {

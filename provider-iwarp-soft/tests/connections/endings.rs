@@ -1,15 +1,11 @@
 //! The ends of connections, and the completion of posted work.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
-
-mod support;
-
 use std::io::Read;
 use std::net::Shutdown;
 use std::time::Duration;
 
+use crate::support::*;
 use access_layer::rnic::*;
-use support::*;
 
 #[test]
 fn an_abrupt_disconnect_flushes_in_order_before_it_returns() {

@@ -1,15 +1,11 @@
 //! Events of different connections are delivered in the order in which their peers caused them.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
+use crate::support::*;
 use access_layer::rnic::*;
-use support::*;
 
 const LISTENER: u64 = 7;
 const BLOCKER: u64 = 8;

@@ -1,15 +1,11 @@
 //! Which thread makes progress: the engine alone, blocked consumers, several threads at once.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use access_layer::rnic::*;
-use support::*;
 
 /// Spins until the condition is true, as programs do that poll memory for an RDMA Write.
 fn until(what: &str, condition: impl Fn() -> bool) {

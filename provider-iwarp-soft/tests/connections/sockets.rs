@@ -1,16 +1,12 @@
 //! Consumers' sockets: conversions, and their return (DAT 2.0 iWARP extensions 3.1).
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::time::Duration;
 
+use crate::support::*;
 use access_layer::rnic::*;
-use support::*;
 
 fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

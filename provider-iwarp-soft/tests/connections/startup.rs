@@ -1,16 +1,12 @@
 //! The start-up of connections, and each way in which it fails.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
+use crate::support::*;
 use access_layer::rnic::*;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
-use support::*;
 
 const REJECT: &str = "4d504120 49442052 65702046 72616d65 60010002 6e6f";
 

@@ -1,17 +1,13 @@
 //! The attacks of RFC 5042 that concern memory and queues, over TCP and through shared memory. Each
 //! attack ends the connection in the same way on both carriers, and changes no byte.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
-
-mod support;
-
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use crate::support::scripted::{CAN_PULL, Half, Moved, Scripted};
+use crate::support::testbed::{Testbed, with_testbed};
+use crate::support::*;
 use access_layer::rnic::*;
-use support::scripted::{CAN_PULL, Half, Moved, Scripted};
-use support::testbed::{Testbed, with_testbed};
-use support::*;
 
 const LEN: usize = 64;
 

@@ -1,15 +1,11 @@
 //! MPA markers (RFC 5044 section 4.3) against a peer of plain TCP that inserts and removes them
 //! byte by byte, written from the text of the RFC only.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
-
-mod support;
-
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 
+use crate::support::*;
 use access_layer::rnic::*;
-use support::*;
 
 /// Bytes of a receive.
 const ROOM: usize = 1100;

@@ -1,14 +1,10 @@
 //! Posted requests: their order, their notifications, and limits. The suites that every RNIC and
 //! provider must pass cover the data of all kinds and sizes.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
-
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::*;
 use access_layer::rnic::*;
-use support::*;
 
 const ROOM: usize = 16 << 20;
 

@@ -1,16 +1,12 @@
 //! Frames on the wire, byte by byte, against a peer of plain TCP (golden bytes of RFC 5044, 5040).
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
+use crate::support::*;
 use access_layer::rnic::*;
 use provider_iwarp_soft::{SoftMw, SoftRnic};
-use support::*;
 
 const REPLY_REV1: &str = "4d504120 49442052 65702046 72616d65 40010000";
 /// A3: Send number 1, "hello".

@@ -1,0 +1,36 @@
+//! Connections of the software RNIC, called through the trait. These tests share one binary,
+//! because each of them uses RNICs of its own and nothing that belongs to the process.
+//!
+//! | File | Contents |
+//! |---|---|
+//! | `data` | posted requests: their order, their notifications, and limits |
+//! | `driving` | which thread makes progress |
+//! | `endings` | the ends of connections, and the completion of posted work |
+//! | `frames` | frames on the wire, byte by byte |
+//! | `local_meeting` | a peer that violates the protocol on the way to shared memory |
+//! | `local_rfc5042` | the attacks of RFC 5042, over TCP and through shared memory |
+//! | `many` | more connections than the provider polls one by one |
+//! | `markers` | MPA markers |
+//! | `order` | the order of events of different connections |
+//! | `placing` | long frames without CRC |
+//! | `siw` | the rules for Linux siw |
+//! | `sockets` | consumers' sockets: conversions, and their return |
+//! | `startup` | the start-up of connections, and each way in which it fails |
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
+
+mod data;
+mod driving;
+mod endings;
+mod frames;
+mod local_meeting;
+mod local_rfc5042;
+mod many;
+mod markers;
+mod order;
+mod placing;
+mod siw;
+mod sockets;
+mod startup;
+#[path = "../support/mod.rs"]
+mod support;
