@@ -12,11 +12,11 @@ use support::moved::is_moved;
 use support::testbed::{descriptors, mappings, wait_until};
 use support::*;
 
-const CYCLES: u64 = 10_000;
+const CYCLES: u64 = 3_000;
 /// Cycles before the first count, after which allocators and tables have their final size.
 const WARM_CYCLES: u64 = 300;
 /// Mappings that may be left: the C library's allocator makes one now and then. One mapping per
-/// cycle would be a thousand times as many.
+/// cycle would be hundreds of times as many.
 const MAPPINGS_LEFT: usize = 8;
 /// Messages in flight at once: enough for the offer of shared memory.
 const MESSAGES: u64 = 20;
