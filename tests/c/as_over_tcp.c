@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -148,6 +150,46 @@ static void descriptors_passed(void)
 	check(recv(server, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN, "no more bytes");
 }
 
+static void ignore(int signal)
+{
+	(void)signal;
+}
+
+/* A receive of no bytes waits for a byte. Neither the timeout nor a signal makes it fail. */
+static void nothing_received(void)
+{
+	int listener = listening(), client = connected(), server = accept(listener, NULL, NULL);
+	int flags[] = {0, MSG_PEEK, MSG_WAITALL, MSG_TRUNC, MSG_PEEK | MSG_WAITALL};
+	struct itimerval alarm = {.it_value = {.tv_usec = 20000}}, none = {0};
+	struct timeval limit = {.tv_usec = 20000};
+	struct sigaction action = {.sa_handler = ignore};
+	struct msghdr message = {0};
+	char byte;
+
+	sigaction(SIGALRM, &action, NULL);
+	setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+	for (size_t at = 0; at < sizeof flags / sizeof *flags; at++) {
+		int now = flags[at] | MSG_DONTWAIT;
+
+		check(recv(client, &byte, 0, flags[at]) == 0, "recv waits");
+		check(recvmsg(client, &message, flags[at]) == 0, "recvmsg waits");
+		check(recv(client, &byte, 0, now) < 0 && errno == EAGAIN, "recv does not wait");
+	}
+	memset(&limit, 0, sizeof limit);
+	setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+	/* The signal is repeated, because it may be sent before the call sleeps. */
+	alarm.it_interval = alarm.it_value;
+	setitimer(ITIMER_REAL, &alarm, NULL);
+	check(recv(client, &byte, 0, 0) == 0, "a signal ends the wait");
+	setitimer(ITIMER_REAL, &none, NULL);
+	fcntl(client, F_SETFL, O_NONBLOCK);
+	check(recv(client, &byte, 0, 0) < 0 && errno == EAGAIN, "the socket does not wait");
+	fcntl(client, F_SETFL, 0);
+	check(send(server, "x", 1, 0) == 1, "send");
+	check(recv(client, &byte, 0, 0) == 0, "a byte ends the wait");
+	check(recv(client, &byte, 1, 0) == 1 && byte == 'x', "the byte remains");
+}
+
 extern void *__libc_malloc(size_t len);
 extern void *__libc_calloc(size_t count, size_t len);
 extern void *__libc_realloc(void *block, size_t len);
@@ -227,6 +269,8 @@ int main(int count, char **words)
 		stream_closed();
 	else if (!strcmp(wanted, "descriptors_passed"))
 		descriptors_passed();
+	else if (!strcmp(wanted, "nothing_received"))
+		nothing_received();
 	else if (!strcmp(wanted, "handler_ends"))
 		handler_ends();
 	else

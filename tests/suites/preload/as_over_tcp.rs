@@ -7,8 +7,9 @@ use super::scripts;
 
 /// The arguments of the program. The second value is true for cases that apply only to connections
 /// within the host.
-pub(crate) const CASES: [(&str, bool); 3] = [
+pub(crate) const CASES: [(&str, bool); 4] = [
     ("stream_closed", false),
+    ("nothing_received", false),
     ("descriptors_passed", true),
     ("handler_ends", true),
 ];

@@ -122,7 +122,7 @@ pub unsafe extern "C" fn recv(
     }) {
         return received;
     }
-    if let Some(received) = local::receive_by_flag(fd, || len, flags) {
+    if let Some(received) = local::receive_differently(fd, || len, flags) {
         return received;
     }
     // SAFETY: the caller's arguments.
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn recvfrom(
     });
     // SAFETY: the caller's arguments, without the pointer for an address that TCP would not return.
     let received = received.unwrap_or_else(|| unsafe {
-        if let Some(received) = local::receive_by_flag(fd, || len, flags) {
+        if let Some(received) = local::receive_differently(fd, || len, flags) {
             return received;
         }
         if !is_named || !table::is_local(fd) {
@@ -221,7 +221,7 @@ unsafe fn receive_unnamed(fd: c_int, message: &mut msghdr, flags: c_int) -> ssiz
         let lens = parts.map(|at| unsafe { (*message.msg_iov.add(at)).iov_len });
         lens.fold(0, usize::saturating_add)
     };
-    if let Some(received) = local::receive_by_flag(fd, room, flags) {
+    if let Some(received) = local::receive_differently(fd, room, flags) {
         if received >= 0 {
             (
                 message.msg_namelen,

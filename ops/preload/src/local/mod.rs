@@ -17,6 +17,7 @@ pub(crate) mod spinning;
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
+use std::ptr;
 use std::sync::Arc;
 
 use host::stand_in::Flags;
@@ -133,14 +134,15 @@ pub(crate) unsafe fn name(
     Some(unsafe { names::write_address(choose(&of), family, address, len) })
 }
 
-/// Receives with a flag that means different things for the two kinds of sockets. `None`: there is
-/// no such flag, or the descriptor is no local connection.
-pub(crate) fn receive_by_flag(
+/// Receives where the two kinds of sockets differ: by a flag, or no bytes. `None`: the call has no
+/// such flag and receives bytes, or the descriptor is no local connection.
+pub(crate) fn receive_differently(
     fd: c_int,
-    len: impl FnOnce() -> usize,
+    len: impl Fn() -> usize,
     flags: c_int,
 ) -> Option<ssize_t> {
-    if flags & (libc::MSG_TRUNC | libc::MSG_ERRQUEUE) == 0 || !table::is_local(fd) {
+    let has_flag = flags & (libc::MSG_TRUNC | libc::MSG_ERRQUEUE) != 0;
+    if !(has_flag || len() == 0) || !table::is_local(fd) {
         return None;
     }
     if flags & libc::MSG_ERRQUEUE != 0 {
@@ -148,7 +150,29 @@ pub(crate) fn receive_by_flag(
         errno::set(libc::EAGAIN);
         return Some(-1);
     }
-    Some(discard(fd, len(), flags))
+    Some(match len() {
+        0 => receive_nothing(fd, flags),
+        len => discard(fd, len, flags),
+    })
+}
+
+/// Waits for bytes and receives none. For TCP, the end of the wait is no error: neither a timeout
+/// nor a signal.
+fn receive_nothing(fd: c_int, flags: c_int) -> ssize_t {
+    let before = errno::get();
+    // SAFETY: the buffer is empty, so the pointer is not used.
+    let received = unsafe { real::recv(fd, ptr::null_mut(), 0, flags & !libc::MSG_TRUNC) };
+    let is_end_of_wait = received < 0
+        && matches!(errno::get(), libc::EAGAIN | libc::EINTR)
+        && flags & libc::MSG_DONTWAIT == 0
+        // SAFETY: the kernel has just answered a call on the number, so it is open.
+        && flags_of(unsafe { BorrowedFd::borrow_raw(fd) })
+            .is_ok_and(|flags| !flags.contains(SocketFlags::NONBLOCK));
+    if !is_end_of_wait {
+        return received;
+    }
+    errno::set(before);
+    0
 }
 
 /// Discards bytes, as TCP does with `MSG_TRUNC`.

@@ -248,7 +248,7 @@ impl EventHandler for StreamProgress {
     }
 }
 
-/// The deadline of a call that has moved bytes: longer than any call waits in practice.
+/// The deadline of a call that any signal ends: longer than any call waits in practice.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The time that a call may wait, from `O_NONBLOCK`, `MSG_DONTWAIT` and the timeouts of the socket.
@@ -271,9 +271,9 @@ impl Patience {
         }
     }
 
-    /// Waits for an event after `seen`. Any signal ends a call that has already moved bytes
-    /// (`has_moved`), which then returns their number, as on a TCP socket.
-    pub(crate) fn wait(self, socket: &Socket, seen: u32, has_moved: bool) -> Result<(), Errno> {
+    /// Waits for an event after `seen`. Any signal ends a call that can return a number of bytes
+    /// without another event (`may_be_last`), as on a TCP socket.
+    pub(crate) fn wait(self, socket: &Socket, seen: u32, may_be_last: bool) -> Result<(), Errno> {
         if socket.calls.is_stopped() {
             return Err(calls::HANDED_OVER);
         }
@@ -281,7 +281,7 @@ impl Patience {
             Self::None => return Err(Errno::AGAIN),
             Self::Until(deadline) => Some(deadline),
             // Every signal ends a sleep that has a deadline.
-            Self::Endless => has_moved.then(|| Instant::now() + DAY),
+            Self::Endless => may_be_last.then(|| Instant::now() + DAY),
         };
         let wait_queue = socket.observer.wait_queue();
         socket

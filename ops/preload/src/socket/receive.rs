@@ -37,7 +37,7 @@ impl Socket {
             return unsafe { self.receive_urgent(into, flags) };
         }
         let wanted = into.len();
-        let place = if flags & MSG_TRUNC != 0 {
+        let place = if wanted > 0 && flags & MSG_TRUNC != 0 {
             Place::Nowhere
         } else if wanted == 0 || into.has_null() {
             Place::None
@@ -99,8 +99,10 @@ impl Socket {
                 Attempt::TooFew(peeked) => peeked,
             };
             let found = call.done + peeked;
-            match self.await_more(fd, &mut call, seen, found > 0) {
+            let may_be_last = found > 0 || call.wanted == 0;
+            match self.await_more(fd, &mut call, seen, may_be_last) {
                 Ok(()) => {}
+                Err(Errno::AGAIN | Errno::INTR) if call.has_waited_for_nothing() => return Ok(0),
                 Err(HANDED_OVER) if self.may_use_stream(fd) => {}
                 Err(HANDED_OVER) => return call.receive_from_descriptor(fd),
                 Err(_) if found > 0 => return Ok(found),
@@ -171,12 +173,12 @@ impl Socket {
         fd: BorrowedFd<'_>,
         call: &mut ReceiveCall<'_>,
         seen: u32,
-        has_moved: bool,
+        may_be_last: bool,
     ) -> Result<(), Errno> {
         let patience = call
             .patience
             .get_or_insert_with(|| Patience::of(fd, call.flags, self.options().receive_timeout));
-        patience.wait(self, seen, has_moved)
+        patience.wait(self, seen, may_be_last)
     }
 
     /// Returns true if no later peek can return more bytes. A peek ends at the urgent mark.
@@ -257,6 +259,12 @@ enum Place<'a> {
 }
 
 impl ReceiveCall<'_> {
+    /// Returns true for a receive of no bytes that has waited. The kernel returns 0 after such a
+    /// wait, also if the time has passed or a signal has ended the wait.
+    fn has_waited_for_nothing(&self) -> bool {
+        self.wanted == 0 && self.patience != Some(Patience::None)
+    }
+
     /// Receives the bytes that have arrived, up to the number wanted.
     fn receive_from_stream(&mut self, stream: &dyn OffloadStream) -> Result<usize, Errno> {
         let count = match &mut self.place {
