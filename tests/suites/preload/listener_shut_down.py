@@ -1,10 +1,29 @@
-"""A listener that was shut down accepts no connection, and waiting clients are disconnected."""
+"""A listener that was shut down accepts no connection, and waiting clients are disconnected. The same
+applies to `connect` with AF_UNSPEC."""
 
+import ctypes
 import errno
 import os
 import select
 import socket
 import threading
+
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def shut_down(listener):
+    listener.shutdown(socket.SHUT_RDWR)
+
+
+def shut_down_for_reading(listener):
+    listener.shutdown(socket.SHUT_RD)
+
+
+def disconnect(listener):
+    unspecified = ctypes.create_string_buffer(16)
+    done = libc.connect(listener.fileno(), unspecified, len(unspecified))
+    assert done == 0, errno.errorcode[ctypes.get_errno()]
 
 
 def dial(address):
@@ -41,7 +60,7 @@ def play(host, how, waiting):
         listener.accept()[0].close()
         thread.start()
         until_asleep(f"{os.getpid()}/task/{thread.native_id}")
-    listener.shutdown(how)
+    how(listener)
     if waiting:
         thread.join(DEADLINE)
         assert seen == [errno.EINVAL], seen
@@ -64,7 +83,7 @@ def play(host, how, waiting):
 
 
 for host in ("127.0.0.2", "127.0.0.1"):
-    for how in (socket.SHUT_RD, socket.SHUT_RDWR):
+    for how in (shut_down_for_reading, shut_down, disconnect):
         for waiting in (False, True):
             play(host, how, waiting)
     # SHUT_WR has no effect on a listener.

@@ -44,7 +44,8 @@ pub(super) fn record_made(fd: c_int, family: c_int, kind: c_int, protocol: c_int
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: by the caller's contract the address is null or has `len` bytes.
-    if unsafe { names::is_unspecified(address, len) }
+    let is_unspecified = unsafe { names::is_unspecified(address, len) };
+    if is_unspecified
         && (table::contains(fd) || local::is_local(fd))
         && let Some(result) = disconnect::disconnect(fd)
     {
@@ -81,16 +82,14 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
             }
             errno::set(why);
         }
-        None => {
-            // `AF_UNSPEC` ends the connection of the socket.
-            let is_ended = result == 0
-                && table::is_listed(fd)
-                // SAFETY: by the caller's contract the address is null or has `len` bytes.
-                && unsafe { names::read_address(address, len) }.is_none();
-            if is_ended {
+        None if is_unspecified && result == 0 => {
+            // The socket has stopped listening, or its connection has ended.
+            offer::shut_down(fd);
+            if table::is_listed(fd) {
                 numbers::forget(fd);
             }
         }
+        None => {}
     }
     result
 }

@@ -95,8 +95,8 @@ fn replace_listener(before: &Arc<Listener>, now: &Arc<Listener>) {
     }
 }
 
-/// Handles the program's `shutdown` of a listener. The kernel's socket stops listening in all
-/// processes; a later `listen` starts it again.
+/// Handles the program's `shutdown` of a listener, or its `connect` with `AF_UNSPEC`. The kernel's
+/// socket stops listening in all processes; a later `listen` starts it again.
 pub(crate) fn shut_down(fd: c_int) {
     let Some(listener) = table::find_listener(fd) else {
         return;
