@@ -46,9 +46,6 @@ pub(crate) struct Quirks {
     /// refused or reset as `ECONNRESET`. siw reports a reject and a reset as `ECONNRESET`; if TCP
     /// was refused, the call that connects fails.
     pub(crate) refuses_for_consumers: bool,
-    /// Depths of 0 in a connection request are the peer's own values. siw also reports 0 and 0 if
-    /// the peer uses MPA revision 1, which has no field for them.
-    pub(crate) reports_requested_depths: bool,
 }
 
 /// `ibv_device_attr::vendor_id` of siw, which is that of the research laboratory where siw was
@@ -71,7 +68,6 @@ impl Quirks {
             completes_in_order: !is_siw,
             fences_reads: !is_siw,
             refuses_for_consumers: is_iwarp && !is_siw,
-            reports_requested_depths: !is_siw,
         }
     }
 }
@@ -85,7 +81,7 @@ mod tests {
         let siw = Quirks::of(Transport::Iwarp, SIW_VENDOR);
         assert!(!siw.reports_solicited && !siw.invalidates_by_its_field && !siw.zero_based_regions);
         assert!(!siw.read_sink_is_remote && !siw.answers_empty_reads && !siw.maps_any_offset);
-        assert!(!siw.receives_without_segments && !siw.reports_requested_depths);
+        assert!(!siw.receives_without_segments);
         assert!(!siw.completes_in_order && !siw.fences_reads && !siw.refuses_for_consumers);
         let other = Quirks::of(Transport::Iwarp, 0x1425);
         assert!(other.reports_solicited && other.invalidates_by_its_field);
@@ -96,7 +92,6 @@ mod tests {
         let rxe = Quirks::of(Transport::InfiniBand, 0);
         assert!(rxe.maps_any_offset && other.maps_any_offset);
         assert!(rxe.receives_without_segments && other.receives_without_segments);
-        assert!(rxe.reports_requested_depths && other.reports_requested_depths);
         assert!(rxe.completes_in_order && other.completes_in_order);
         assert!(rxe.fences_reads && other.fences_reads);
         assert!(rxe.reports_solicited && rxe.zero_based_regions && !rxe.read_sink_is_remote);

@@ -8,6 +8,7 @@ use super::connection::{Connection, own_depth};
 use super::id::{ConnParam, Depth, Id};
 use super::{Cm, check_private_data};
 use crate::qp::Qp;
+use crate::transport::Transport;
 
 /// A peer's request. Its drop without an answer refuses the peer.
 #[derive(Debug)]
@@ -33,22 +34,12 @@ impl IbRequest {
         qp.begin_attempt()?;
         let param = ConnParam {
             private_data: params.private_data.to_vec(),
-            depth: self.agreed(own_depth(qp)),
+            depth: agreed(self.depth, own_depth(qp), self.cm.shared.device.transport),
             has_srq: qp.has_srq(),
             qp_number: qp.num(),
         };
         Connection::accept(&self.cm, qp, Arc::new(self.id), param);
         Ok(())
-    }
-
-    /// Returns the agreed depths, if the peer sent its own: no end reads deeper than the other end
-    /// serves.
-    fn agreed(&self, own: Depth) -> Depth {
-        let is_absent = self.depth == Depth::default();
-        if is_absent && !self.cm.shared.device.quirks().reports_requested_depths {
-            return own;
-        }
-        agreed(self.depth, own)
     }
 
     /// Rejects the request, as the decision of the consumer.
@@ -63,10 +54,20 @@ impl IbRequest {
     }
 }
 
-fn agreed(requested: Depth, own: Depth) -> Depth {
+/// Returns the agreed depths: no end reads deeper than the other end serves.
+///
+/// A start-up frame of iWARP has 14 bits for a depth (RFC 6581), of which the kernel
+/// reports the lowest 8: 0 may stand for 256. The kernel also reports 0 for a peer that uses MPA
+/// revision 1, which has no field for depths. So a depth of 0 sets no limit on iWARP. If this end
+/// reads from a peer that serves no reads, the peer ends the connection.
+fn agreed(requested: Depth, own: Depth, transport: Transport) -> Depth {
+    let lower = |requested: u8, own: u8| match requested {
+        0 if transport == Transport::Iwarp => own,
+        _ => requested.min(own),
+    };
     Depth {
-        inbound: requested.inbound.min(own.inbound),
-        outbound: requested.outbound.min(own.outbound),
+        inbound: lower(requested.inbound, own.inbound),
+        outbound: lower(requested.outbound, own.outbound),
     }
 }
 
@@ -77,7 +78,19 @@ mod tests {
     #[test]
     fn depths_are_the_minimum_of_both_ends() {
         let depth = |inbound, outbound| Depth { inbound, outbound };
-        assert_eq!(agreed(depth(4, 16), depth(8, 2)), depth(4, 2));
-        assert_eq!(agreed(depth(0, 1), depth(8, 8)), depth(0, 1));
+        for transport in [Transport::InfiniBand, Transport::Iwarp] {
+            let agreed = agreed(depth(4, 16), depth(8, 2), transport);
+            assert_eq!(agreed, depth(4, 2), "{transport:?}");
+        }
+    }
+
+    #[test]
+    fn a_depth_of_0_sets_no_limit_on_iwarp() {
+        let depth = |inbound, outbound| Depth { inbound, outbound };
+        let on = |transport| agreed(depth(0, 1), depth(8, 8), transport);
+        assert_eq!(on(Transport::InfiniBand), depth(0, 1));
+        assert_eq!(on(Transport::Iwarp), depth(8, 1));
+        let truncated = agreed(depth(1, 0), depth(8, 8), Transport::Iwarp);
+        assert_eq!(truncated, depth(1, 8));
     }
 }
