@@ -117,6 +117,7 @@ const FORKING: &[(&str, &str)] = scripts! {
     daemon = "forking/daemon.py",
     listener_killed = "forking/listener_killed.py",
     accept_together = "forking/accept_together.py",
+    killed_while_accepting = "forking/killed_while_accepting.py",
     snapshot = "forking/snapshot.py",
     both_use = "forking/both_use.py",
     plain_programs = "forking/plain_programs.py",

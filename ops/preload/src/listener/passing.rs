@@ -1,10 +1,10 @@
 //! Passes a connection from the listening process to the process that accepts it.
 //!
 //! The process that called `listen` receives the offloaded connections. A process that inherited
-//! the listener requests a connection over a message socket that all these processes share. The
-//! answer is the program's end of a socket pair and the addresses of the connection, or the reason
-//! why there is no connection. Each request has one answer. All requests are equal, so a process
-//! may receive the answer to a request of another process.
+//! the listener requests a connection over a message socket that all these processes share, and
+//! attaches a socket for the answer. So the answer to a process that was killed meanwhile is not
+//! received by another process. The answer is the program's end of a socket pair and the addresses
+//! of the connection, or the reason why there is no connection.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -13,11 +13,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use host::descriptors::raise;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{DupFlags, Errno, dup3};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg,
-    socketpair,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, send, sendmsg, socketpair,
 };
 
 /// The length of an IPv6 address, a port and a scope id, in bytes.
@@ -41,14 +40,18 @@ pub(crate) fn make() -> Result<(OwnedFd, OwnedFd), Errno> {
 }
 
 /// A request to the listening process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum Request {
-    /// Requests a connection.
-    Arrival = 0,
+    /// Requests a connection. The answer is sent into this socket; `None`: this process has no
+    /// descriptor left for it.
+    Arrival(Option<OwnedFd>),
     /// Ends the service. There is no answer.
-    End = 1,
+    End,
 }
+
+/// The first byte of a request for a connection.
+const ARRIVAL: u8 = 0;
+/// The first byte of a request to end the service.
+const END: u8 = 1;
 
 /// The reason why a request is answered without a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,26 +63,35 @@ pub(crate) enum NoConnection {
     NoDescriptor = 1,
 }
 
-/// A descriptor number that is reserved for the connection to receive. If another thread takes the
-/// number just before the receive, the connection is lost, and its peer sees a reset.
-pub(crate) struct Reserved<'a> {
-    /// An arbitrary descriptor, which is duplicated to reserve the number.
-    like: BorrowedFd<'a>,
-    held: Option<OwnedFd>,
+/// The descriptors of a request, which are made before a connection is taken from the counter.
+pub(crate) struct Inquiry {
+    /// Receives the answer.
+    answer: OwnedFd,
+    /// The end that is attached to the request. After that, its number is reserved for the
+    /// connection. If another thread takes the number just before the receive, the connection is
+    /// lost, and its peer sees a reset.
+    reply: OwnedFd,
 }
 
-impl<'a> Reserved<'a> {
-    pub(crate) fn of(like: BorrowedFd<'a>) -> Result<Self, Errno> {
-        let held = Some(rustix::io::fcntl_dupfd_cloexec(like, 0)?);
-        Ok(Self { like, held })
+impl Inquiry {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (answer, reply) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        let answer = raise(answer)?;
+        Ok(Self { answer, reply })
     }
 
-    fn release(&mut self) {
-        self.held = None;
-    }
-
-    fn reserve_again(&mut self) {
-        self.held = rustix::io::fcntl_dupfd_cloexec(self.like, 0).ok();
+    /// Sends the request, and closes the end that is attached to it.
+    fn send(&mut self, over: impl AsFd) -> Result<(), Errno> {
+        let numbers = [self.reply.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(SendAncillaryMessage::ScmRights(&numbers)) {
+            return Err(Errno::NOBUFS);
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        sendmsg(over, &[IoSlice::new(&[ARRIVAL])], &mut control, flags)?;
+        dup3(&self.answer, &mut self.reply, DupFlags::CLOEXEC)
     }
 }
 
@@ -92,50 +104,32 @@ const CHECK_INTERVAL: Timespec = Timespec {
 /// the listening process may be stopped.
 const INTERVALS_MAX: usize = 50;
 
-/// The result of a request.
-pub(crate) enum Response {
-    /// A connection.
-    Connection(Passed),
-    /// There is no connection, or the listening process has ended.
-    None,
-    /// No answer was received in time. The answer to this request is received later, by the next
-    /// request without `sends`.
-    Late,
-}
-
-/// Requests a connection, if `sends`, and waits for the answer. On an error the connection stays
-/// queued.
-pub(crate) fn request(
-    over: impl AsFd,
-    mut room: Reserved<'_>,
-    sends: bool,
-) -> Result<Response, Errno> {
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    if sends && send(&over, &[Request::Arrival as u8], flags).is_err() {
-        return Ok(Response::None);
+/// Requests a connection, and waits for the answer. `None`: there is no connection, the listening
+/// process has ended, or its answer was not received in time; the connection is counted again then.
+/// On an error the connection stays queued.
+pub(crate) fn request(over: impl AsFd, mut inquiry: Inquiry) -> Result<Option<Passed>, Errno> {
+    if inquiry.send(&over).is_err() {
+        return Ok(None);
     }
+    let Inquiry { answer, reply } = inquiry;
     for _ in 0..INTERVALS_MAX {
-        let mut set = [PollFd::new(&over, PollFlags::IN)];
-        // A signal does not end the wait: the unread answer would go to a process without a
-        // request.
+        let mut set = [PollFd::new(&answer, PollFlags::IN)];
+        // A signal does not end the wait, because the program would have to accept again.
         match poll(&mut set, Some(&CHECK_INTERVAL)) {
             Ok(0) | Err(Errno::INTR) => {}
             Ok(_) if set[0].revents().contains(PollFlags::IN) => {
-                room.release();
-                match receive_answer(&over) {
-                    Ok(answer) => return Ok(answer.map_or(Response::None, Response::Connection)),
-                    // Another process has read this answer. The answer to the request of that
-                    // process remains for this process.
-                    Err(Errno::AGAIN) => room.reserve_again(),
-                    Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(error),
-                    Err(_) => return Ok(Response::None),
-                }
+                drop(reply);
+                return match receive_answer(&answer) {
+                    Err(error @ (Errno::MFILE | Errno::NFILE)) => Err(error),
+                    answer => Ok(answer.ok().flatten()),
+                };
             }
-            // The listening process has ended.
-            _ => return Ok(Response::None),
+            _ if is_hung_up(&over) => return Ok(None),
+            // The listening process has no descriptor left for the socket of the answer.
+            _ => return Err(Errno::NFILE),
         }
     }
-    Ok(Response::Late)
+    Ok(None)
 }
 
 /// Returns true if all processes have closed the other end.
@@ -148,7 +142,7 @@ pub(crate) fn is_hung_up(over: impl AsFd) -> bool {
 pub(crate) fn end(over: impl AsFd) {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     // If the request cannot be sent, the listening process has ended already.
-    if send(&over, &[Request::End as u8], flags).is_err() {
+    if send(&over, &[END], flags).is_err() {
         return;
     }
     for _ in 0..INTERVALS_MAX {
@@ -159,14 +153,31 @@ pub(crate) fn end(over: impl AsFd) {
     }
 }
 
-/// Receives a request, which the caller must answer.
+/// Receives a request.
 pub(crate) fn receive_request(over: impl AsFd) -> Option<Request> {
     let mut request = [0];
-    match recv(over, &mut request[..], RecvFlags::DONTWAIT) {
-        Ok((_, 1..)) if request[0] == Request::End as u8 => Some(Request::End),
-        Ok((_, 1..)) => Some(Request::Arrival),
-        _ => None,
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = recvmsg(
+        over,
+        &mut [IoSliceMut::new(&mut request)],
+        &mut control,
+        flags,
+    );
+    match received.ok()?.bytes {
+        0 => None,
+        _ if request[0] == END => Some(Request::End),
+        _ => Some(Request::Arrival(descriptor(&mut control))),
     }
+}
+
+/// Returns the descriptor that is attached to a message.
+fn descriptor(control: &mut RecvAncillaryBuffer<'_>) -> Option<OwnedFd> {
+    control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut numbers) => numbers.next(),
+        _ => None,
+    })
 }
 
 /// Answers that there is no connection.
@@ -211,10 +222,7 @@ fn receive_answer(from: impl AsFd) -> Result<Option<Passed>, Errno> {
         // limit.
         return Err(Errno::NFILE);
     }
-    let program = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut numbers) => numbers.next(),
-        _ => None,
-    });
+    let program = descriptor(&mut control);
     if count == text.len() && program.is_none() {
         return Err(Errno::MFILE);
     }

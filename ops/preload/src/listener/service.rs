@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::events::{EventHandler, event_thread};
-use crate::listener::passing::{self, NoConnection, Passed, Request, Reserved, Response};
+use crate::listener::passing::{self, Inquiry, NoConnection, Passed, Request};
 use crate::socket::room::Room;
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
@@ -48,8 +48,6 @@ struct ListeningProcess {
     accept_end: OwnDescriptor,
     /// True once the process has ended.
     is_gone: AtomicBool,
-    /// The number of requests whose answers were not received in time.
-    late: AtomicU32,
     /// The time of this process's last attempt to take over the service.
     tried: Mutex<Option<Instant>>,
 }
@@ -131,20 +129,6 @@ fn count_up(counter: &OwnDescriptor) {
     let _ = rustix::io::write(counter, &1_u64.to_ne_bytes());
 }
 
-impl ListeningProcess {
-    /// Requests a connection, or waits for the answer to an earlier request.
-    fn request(&self, room: Reserved<'_>) -> Result<Response, Errno> {
-        let decrement = |late: u32| late.checked_sub(1);
-        let order = (Ordering::AcqRel, Ordering::Acquire);
-        let is_answer_due = self.late.fetch_update(order.0, order.1, decrement).is_ok();
-        let response = passing::request(&self.accept_end, room, !is_answer_due)?;
-        if matches!(response, Response::Late) {
-            self.late.fetch_add(1, Ordering::AcqRel);
-        }
-        Ok(response)
-    }
-}
-
 impl Service {
     /// Begins to accept the connections of a protocol. `on_shut` is called after another process
     /// has shut the TCP listener down.
@@ -190,7 +174,6 @@ impl Service {
             at: At::Elsewhere(ListeningProcess {
                 accept_end: own(from.accept_end),
                 is_gone: AtomicBool::new(false),
-                late: AtomicU32::new(0),
                 tried: Mutex::default(),
             }),
             counter: own(from.counter),
@@ -256,19 +239,12 @@ impl Service {
         }
         match &self.at {
             At::Elsewhere(owner) => {
-                let room = Reserved::of(self.counter.as_fd())?;
+                let inquiry = Inquiry::new()?;
                 if !self.take_count() {
                     return Ok(None);
                 }
-                match owner.request(room)? {
-                    Response::Connection(passed) => Ok(Some(Incoming::Passed(passed, options))),
-                    Response::None => Ok(None),
-                    Response::Late => {
-                        // The connection waits until the listening process continues.
-                        count_up(&self.counter);
-                        Ok(None)
-                    }
-                }
+                let passed = passing::request(&owner.accept_end, inquiry)?;
+                Ok(passed.map(|passed| Incoming::Passed(passed, options)))
             }
             At::Here(queue) => {
                 let room = Room::of(options, shown)?;
@@ -381,11 +357,12 @@ impl EventHandler for PassRequests {
     fn ready(&self, seen: EventFlags) {
         let queue = &self.0;
         while let Some(request) = passing::receive_request(&queue.listen_end) {
-            if request == Request::End {
-                queue.shut();
-                (queue.on_shut)(queue.id());
-            } else if let Err(why) = queue.pass() {
-                passing::answer_none(&queue.listen_end, why);
+            match request {
+                Request::Arrival(reply) => queue.pass(reply),
+                Request::End => {
+                    queue.shut();
+                    (queue.on_shut)(queue.id());
+                }
             }
         }
         if seen.contains(EventFlags::HUP) {
@@ -469,15 +446,20 @@ impl AcceptQueue {
         while rustix::io::read(&self.counter, &mut count[..]).is_ok() {}
     }
 
-    /// Passes the next arrival to the requesting process.
-    fn pass(self: &Arc<Self>) -> Result<(), NoConnection> {
-        let Ok(room) = Room::for_others(self.family) else {
-            // The arrival stays queued and is counted again, because the requesting process has
-            // decremented the counter.
-            self.count();
-            return Err(NoConnection::NoDescriptor);
+    /// Passes the next arrival to the process that receives from `reply`. That process has
+    /// decremented the counter, so an arrival that stays queued is counted again.
+    fn pass(self: &Arc<Self>, reply: Option<OwnedFd>) {
+        // The requesting process may have been killed, or may have stopped waiting.
+        let Some(reply) = reply.filter(|it| !passing::is_hung_up(it)) else {
+            return self.count();
         };
-        let arrival = self.take_next().ok_or(NoConnection::NoneQueued)?;
+        let Ok(room) = Room::for_others(self.family) else {
+            self.count();
+            return passing::answer_none(&reply, NoConnection::NoDescriptor);
+        };
+        let Some(arrival) = self.take_next() else {
+            return passing::answer_none(&reply, NoConnection::NoneQueued);
+        };
         let (local, peer) = (arrival.local(), arrival.peer());
         let passed = room.establish_for_others(self.family, &self.protocol, arrival);
         let passed = passed.and_then(|program| {
@@ -486,12 +468,13 @@ impl AcceptQueue {
                 local,
                 peer,
             };
-            passing::answer(&self.listen_end, &passed)
+            passing::answer(&reply, &passed)
         });
-        // If a connection cannot be passed on, its peer sees a reset.
-        passed.map_err(|_| NoConnection::NoneQueued)?;
-        self.record.count(Counter::AcceptedOffloaded, 1);
-        Ok(())
+        match passed {
+            Ok(()) => self.record.count(Counter::AcceptedOffloaded, 1),
+            // The peer sees a reset.
+            Err(_) => passing::answer_none(&reply, NoConnection::NoneQueued),
+        }
     }
 }
 
