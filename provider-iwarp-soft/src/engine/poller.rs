@@ -17,6 +17,8 @@ use super::{Interest, Key};
 
 /// The key of the descriptor that wakes the waiter.
 const WAKE: u64 = u64::MAX;
+/// The flags of that descriptor's entry.
+const WAKE_FLAGS: EventFlags = EventFlags::IN.union(EventFlags::ET);
 /// Maximum number of events that one wait returns.
 const EVENTS_MAX: usize = 256;
 
@@ -26,7 +28,8 @@ pub(super) type Ready = Vec<Event>;
 /// The sockets that the engine watches.
 pub(super) struct Poller {
     epoll: OwnDescriptor,
-    /// Edge-triggered and never read: each write is a new edge.
+    /// An `eventfd` that is always readable. A change of its entry in the set triggers the
+    /// edge-triggered entry again, which wakes the waiter.
     wake: OwnDescriptor,
     /// True while a wake-up is pending.
     is_woken: AtomicBool,
@@ -36,13 +39,14 @@ impl Poller {
     pub(super) fn new() -> Result<Self, Errno> {
         let epoll = out_of_the_way(epoll::create(CreateFlags::CLOEXEC)?);
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let wake = out_of_the_way(eventfd(0, flags)?);
-        let flags = EventFlags::IN | EventFlags::ET;
-        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), flags)?;
+        let wake = out_of_the_way(eventfd(1, flags)?);
+        // The entry is triggered at once, so that no change of it can be lost: the first wait ends
+        // early.
+        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), WAKE_FLAGS)?;
         Ok(Self {
             epoll: epoll.into(),
             wake: wake.into(),
-            is_woken: AtomicBool::new(false),
+            is_woken: AtomicBool::new(true),
         })
     }
 
@@ -82,10 +86,15 @@ impl Poller {
             // The waiter has not handled the last wake-up yet; then it will check everything.
             return Ok(());
         }
-        if self.wake.is_lost() {
-            return Err(Errno::BADF);
-        }
-        rustix::io::write(&self.wake, &1_u64.to_ne_bytes()).map(drop)
+        // The call fails if the program has closed either number, whatever file has the number by
+        // now: an entry of a set belongs to a file and not to a number alone. A write into the
+        // `eventfd` would have to check this first, by one more system call.
+        epoll::modify(
+            &self.epoll,
+            &self.wake,
+            EventData::new_u64(WAKE),
+            WAKE_FLAGS,
+        )
     }
 
     /// Waits for sockets, a wake-up or the timeout. An interruption ends the wait too.
