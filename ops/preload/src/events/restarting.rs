@@ -57,7 +57,8 @@ impl<'a> Awaited<'a> {
 
 /// The objects of a wait. They belong to the thread and not to the frames of the call: a handler
 /// may leave the call by `siglongjmp`, which drops no frame. The next wait of the thread drops
-/// them.
+/// them. All use of them is with signals blocked: a handler must not wait for a lock of this
+/// thread, or leave the call with a lock held.
 struct Held {
     watch: Option<Watch>,
     owner: Arc<dyn Any + Send + Sync>,
@@ -69,15 +70,13 @@ thread_local! {
 
 impl Held {
     /// Holds the owner of descriptors, instead of the one that an earlier wait has left.
-    fn begin(owner: Arc<dyn Any + Send + Sync>) {
-        let _signals_blocked = SignalsBlocked::begin();
+    fn begin(owner: Arc<dyn Any + Send + Sync>, _: &SignalsBlocked) {
         let held = Box::new(Self { watch: None, owner });
         let _ = HELD.try_with(|it| it.replace(Some(held)));
     }
 
     /// Returns the owner that the thread holds, if it is `expected`.
-    fn end<T>(expected: *const T) -> Option<Arc<dyn Any + Send + Sync>> {
-        let _signals_blocked = SignalsBlocked::begin();
+    fn end<T>(expected: *const T, _: &SignalsBlocked) -> Option<Arc<dyn Any + Send + Sync>> {
         let held = HELD.try_with(Cell::take).ok().flatten()?;
         if held.is(expected) {
             return Some(held.owner);
@@ -88,8 +87,7 @@ impl Held {
 
     /// Changes the watch of the wait for `expected`. Returns false if the thread does not hold that
     /// owner any more, because a handler has called this module too.
-    fn set_watch<T>(expected: *const T, watch: Option<Watch>) -> bool {
-        let _signals_blocked = SignalsBlocked::begin();
+    fn set_watch<T>(expected: *const T, watch: Option<Watch>, _: &SignalsBlocked) -> bool {
         let Some(mut held) = HELD.try_with(Cell::take).ok().flatten() else {
             return false;
         };
@@ -108,7 +106,8 @@ impl Held {
 
 /// Drops what a wait of this thread for the descriptors of `owner` has left.
 pub(crate) fn drop_left<T>(owner: &Arc<T>) {
-    drop(Held::end(Arc::as_ptr(owner)));
+    let signals_blocked = SignalsBlocked::begin();
+    drop(Held::end(Arc::as_ptr(owner), &signals_blocked));
 }
 
 /// Forgets, in the child of a fork, what a wait of the parent has left. Its parts belong to the
@@ -127,9 +126,10 @@ pub(crate) fn wait<T: Any + Send + Sync>(
     deadline: Option<Instant>,
 ) -> Result<(bool, Arc<T>), Errno> {
     let of = Arc::as_ptr(&owner);
-    Held::begin(owner);
-    let is_first = wait_while_held(of, all, deadline);
-    let owner = Held::end(of).and_then(|owner| owner.downcast().ok());
+    let signals_blocked = SignalsBlocked::begin();
+    Held::begin(owner, &signals_blocked);
+    let is_first = wait_while_held(of, all, deadline, &signals_blocked);
+    let owner = Held::end(of, &signals_blocked).and_then(|owner| owner.downcast().ok());
     Ok((is_first?, owner.ok_or(Errno::INTR)?))
 }
 
@@ -137,18 +137,21 @@ fn wait_while_held<T>(
     owner: *const T,
     all: &[Awaited<'_>],
     deadline: Option<Instant>,
+    signals_blocked: &SignalsBlocked,
 ) -> Result<bool, Errno> {
     let mut set: Vec<PollFd<'_>> = all.iter().map(|one| one.polled()).collect();
     loop {
-        // With a timeout, every handler ends the wait, as it ends `poll`.
-        let limit = match deadline {
-            Some(deadline) => deadline.saturating_duration_since(Instant::now()),
-            None => std::time::Duration::ZERO,
-        };
-        let limit = Timespec::try_from(limit).map_err(|_| Errno::INVAL)?;
-        let polled = {
-            let _asleep = guard::fall_asleep();
-            poll(&mut set, Some(&limit))
+        let polled = match deadline {
+            // With a timeout, every handler ends the wait, as it ends `poll`.
+            Some(deadline) => {
+                let limit = deadline.saturating_duration_since(Instant::now());
+                let limit = Timespec::try_from(limit).map_err(|_| Errno::INVAL)?;
+                signals_blocked.unblock_during(|| {
+                    let _asleep = guard::fall_asleep();
+                    poll(&mut set, Some(&limit))
+                })
+            }
+            None => poll(&mut set, Some(&Timespec::default())),
         };
         if polled? > 0 {
             return Ok(set.first().is_some_and(|one| !one.revents().is_empty()));
@@ -156,27 +159,27 @@ fn wait_while_held<T>(
         if deadline.is_some() {
             return Err(Errno::AGAIN);
         }
-        sleep(owner, all)?;
-        if !Held::set_watch(owner, None) {
+        sleep(owner, all, signals_blocked)?;
+        if !Held::set_watch(owner, None, signals_blocked) {
             return Err(Errno::INTR);
         }
     }
 }
 
 /// Sleeps until a descriptor may be ready.
-fn sleep<T>(owner: *const T, all: &[Awaited<'_>]) -> Result<(), Errno> {
-    // A handler that interrupts this work must not wait for a lock of this thread, or leave the
-    // call with a lock held.
-    let signals_blocked = SignalsBlocked::begin();
+fn sleep<T>(
+    owner: *const T,
+    all: &[Awaited<'_>],
+    signals_blocked: &SignalsBlocked,
+) -> Result<(), Errno> {
     let waker = Arc::new(Waker::default());
     let seen = waker.0.seq();
-    register(&waker);
+    register(&waker, signals_blocked);
     let watch = Watch::begin(all, waker.clone())?;
-    if !Held::set_watch(owner, Some(watch)) {
+    if !Held::set_watch(owner, Some(watch), signals_blocked) {
         return Err(Errno::INTR);
     }
-    drop(signals_blocked);
-    waker.0.sleep(seen, None)
+    signals_blocked.unblock_during(|| waker.0.sleep(seen, None))
 }
 
 /// A watch of several descriptors by the event thread. Each wait has its own set, because several
@@ -213,9 +216,8 @@ impl Drop for Watch {
 /// The wakers of threads that sleep. Some of these threads may have woken already.
 static SLEEPERS: PerProcess<Mutex<Vec<Weak<Waker>>>> = PerProcess::new();
 
-fn register(waker: &Arc<Waker>) {
+fn register(waker: &Arc<Waker>, _: &SignalsBlocked) {
     let sleepers = SLEEPERS.get_or_init(Mutex::default);
-    let _signals_blocked = SignalsBlocked::begin();
     let mut sleepers = sleepers.lock().ignore_poison();
     sleepers.retain(|it| it.strong_count() > 0);
     sleepers.push(Arc::downgrade(waker));

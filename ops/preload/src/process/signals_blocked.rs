@@ -25,6 +25,15 @@ impl SignalsBlocked {
             _of_this_thread: PhantomData,
         }
     }
+
+    /// Runs `work`, which sleeps, with the former signal mask. A handler may leave it by
+    /// `siglongjmp`.
+    pub(crate) fn unblock_during<R>(&self, work: impl FnOnce() -> R) -> R {
+        host::threads::restore_signals(&self.before);
+        let done = work();
+        let _ = host::threads::block_signals();
+        done
+    }
 }
 
 impl Drop for SignalsBlocked {
