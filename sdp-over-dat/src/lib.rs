@@ -143,4 +143,4 @@ pub use rendezvous::{Rendezvous, Token};
 pub use socket::Commitment;
 pub use stack::Stack;
 pub use statistics::{Stalls, Statistics};
-pub use stream::{SdpStream, Suspended};
+pub use stream::{SdpStream, SuspendError, Suspended};

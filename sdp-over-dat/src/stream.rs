@@ -37,6 +37,17 @@ pub struct Suspended {
     pub unread: Vec<u8>,
 }
 
+/// A failed [`SdpStream::suspend`].
+#[derive(Debug, thiserror::Error)]
+pub enum SuspendError {
+    /// The provider cannot continue the connection. The stream is unchanged.
+    #[error("the provider's private data has no room for the Hello of the continuation")]
+    Unsupported(SdpStream),
+    /// The connection has ended.
+    #[error(transparent)]
+    Ended(#[from] io::Error),
+}
+
 impl SdpStream {
     /// Creates the stream of a new socket, which the stack's thread serves from now on.
     pub(crate) fn new(stack: &Stack, socket: Arc<Socket>) -> Self {
@@ -199,11 +210,14 @@ impl SdpStream {
     /// program makes no call, and does not poll the socket either, does not answer.
     ///
     /// # Errors
-    /// `Unsupported` if the provider's private data has less than 64 bytes (rxe); `TimedOut` after
-    /// `timeout`; `NotConnected` if this end has shut its sending direction or the
-    /// connection has ended; `ConnectionReset` if both ends suspend the connection at the same
-    /// time. The connection has then ended.
-    pub fn suspend(self, port: u16, timeout: Duration) -> io::Result<Suspended> {
+    /// [`SuspendError::Unsupported`], with the unchanged stream, if the provider's private data has
+    /// less than 64 bytes (rxe). [`SuspendError::Ended`]: `TimedOut` after `timeout`;
+    /// `NotConnected` if this end has shut its sending direction or the connection has ended;
+    /// `ConnectionReset` if both ends suspend the connection at the same time.
+    pub fn suspend(self, port: u16, timeout: Duration) -> Result<Suspended, SuspendError> {
+        if !self.socket.can_suspend() {
+            return Err(SuspendError::Unsupported(self));
+        }
         let unread = self.socket.suspend(port, timeout)?;
         Ok(Suspended {
             peer: self.peer_addr(),

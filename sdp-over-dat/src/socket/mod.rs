@@ -95,7 +95,10 @@ impl Drop for Socket {
 
 impl Socket {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().ignore_poison()
+        let mut inner = self.inner.lock().ignore_poison();
+        // A panic in `serve` leaves the mark, and no report would reach the watch any more.
+        inner.is_withholding = false;
+        inner
     }
 
     /// Counters of the socket, and the sizes of its memory.

@@ -31,15 +31,16 @@ fn port_of(service: u64) -> Option<u16> {
 }
 
 impl Socket {
+    /// True if the provider's private data has room for the Hello of a continuation.
+    pub(crate) fn can_suspend(&self) -> bool {
+        self.adapter.private_data_max >= Hello::NEEDED_LEN_MIN
+    }
+
     /// Suspends the connection, which another process continues at `port` of this host. Returns
     /// the bytes that were received and not read.
     ///
     /// After an error the connection has ended.
     pub(crate) fn suspend(&self, port: u16, timeout: Duration) -> io::Result<Vec<u8>> {
-        if self.adapter.private_data_max < Hello::NEEDED_LEN_MIN {
-            let error = "the provider's private data has no room for the Hello of the continuation";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, error));
-        }
         let deadline = Instant::now().checked_add(timeout);
         let mut inner = self.lock();
         self.progress(&mut inner);
