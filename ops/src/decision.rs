@@ -1,6 +1,6 @@
 //! The protocols that may carry a connection: policy, then the route, then each protocol's answer.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -372,7 +372,8 @@ impl Finder<'_> {
             Role::Connect => self.find_toward_peer(),
             Role::Listen => self.find_at_own_address(),
         };
-        trace.note(Subject::Route, || describe(&found));
+        let ip = self.intent.address.ip().to_canonical();
+        trace.note(Subject::Route, || describe(&found, ip));
         self.found = Some(found.clone());
         found
     }
@@ -446,14 +447,16 @@ impl Finder<'_> {
     }
 }
 
-fn describe(found: &Result<Found, Reason>) -> String {
+fn describe(found: &Result<Found, Reason>, ip: IpAddr) -> String {
     let found = match found {
         Ok(found) => found,
         Err(reason) => return reason.to_string(),
     };
     let mut text = match &found.device {
         Some(device) => format!("device {device}"),
-        None => "every device".to_owned(),
+        None if ip.is_unspecified() => "every device".to_owned(),
+        None if found.is_local => "this host".to_owned(),
+        None => "no device has this address".to_owned(),
     };
     if let Some(route) = &found.route {
         match route.reach {

@@ -192,6 +192,15 @@ mod tests {
                 assert_eq!(lines.len(), 4, "{text}");
             }
         }
+        for (address, route) in [
+            ("192.0.2.1:80", "route    no device has this address, no RDMA"),
+            ("127.0.0.1:80", "route    device lo, no RDMA"),
+            ("127.9.9.9:80", "route    this host, no RDMA"),
+        ] {
+            let line = ["--software", "--explain", "listen", address];
+            let text = explained(rules, &line).unwrap();
+            assert!(text.lines().any(|line| line == route), "{text}");
+        }
         let text = explained(rules, &["--explain", "listen", "0.0.0.0:81"]).unwrap();
         let last = text.lines().last().unwrap_or_default();
         assert_eq!(
