@@ -82,6 +82,12 @@ impl State {
             .then(|| self.with_phase(Phase::Dropping))
     }
 
+    /// Called in the child of a fork, where the handles of its parent are invalid. The object is
+    /// never dropped there, and the slot is not used again.
+    pub(super) fn on_fork(self) -> Option<Self> {
+        (self.phase() != Phase::Empty).then(|| self.next_life())
+    }
+
     /// True if this state is of the life of `seen`.
     pub(super) fn is_life_of(self, seen: Self) -> bool {
         self.0 >> GENERATION_SHIFT == seen.0 >> GENERATION_SHIFT
@@ -132,22 +138,23 @@ mod tests {
     #[test]
     fn every_event_in_every_state() {
         use Phase::{Dropping, Empty, Live, Retired};
-        let events: [fn(State) -> Option<State>; 4] = [
+        let events: [fn(State) -> Option<State>; 5] = [
             |state| state.on_publish(Kind::Ep),
             State::on_retire,
             |state| state.on_reclaim(state),
             State::on_release,
+            State::on_fork,
         ];
         let rows = [
-            // (phase, pins, results of publish, retire, reclaim and release)
-            (Empty, 0, [Some(Live), None, None, Some(Empty)]),
-            (Empty, 1, [Some(Live), None, None, Some(Empty)]),
-            (Live, 0, [None, Some(Retired), None, None]),
-            (Live, 1, [None, Some(Retired), None, None]),
-            (Retired, 0, [None, None, Some(Dropping), None]),
-            (Retired, 1, [None, None, None, None]),
-            (Dropping, 0, [None, None, None, Some(Empty)]),
-            (Dropping, 1, [None, None, None, Some(Empty)]),
+            // (phase, pins, results of publish, retire, reclaim, release and fork)
+            (Empty, 0, [Some(Live), None, None, Some(Empty), None]),
+            (Empty, 1, [Some(Live), None, None, Some(Empty), None]),
+            (Live, 0, [None, Some(Retired), None, None, Some(Empty)]),
+            (Live, 1, [None, Some(Retired), None, None, Some(Empty)]),
+            (Retired, 0, [None, None, Some(Dropping), None, Some(Empty)]),
+            (Retired, 1, [None, None, None, None, Some(Empty)]),
+            (Dropping, 0, [None, None, None, Some(Empty), Some(Empty)]),
+            (Dropping, 1, [None, None, None, Some(Empty), Some(Empty)]),
         ];
         for (phase, pins, expected) in rows {
             let before = slot(phase, pins);

@@ -315,6 +315,17 @@ pub(super) fn release(slot: &Slot) {
     free.quarantined.push_back(offset / size_of::<Slot>());
 }
 
+/// Makes every handle invalid, in the child of a fork. Its objects stay in memory: most of them are
+/// in use by threads, sockets and shared memory that the child does not have.
+#[cfg(not(miri))]
+fn abandon(free: &Free) {
+    if let Some(Some(table)) = TABLE.get() {
+        for index in 0..free.fresh {
+            table.slot(index).update(State::on_fork);
+        }
+    }
+}
+
 /// Locks the free list, if there is a table.
 #[cfg(not(miri))]
 fn lock() -> Option<MutexGuard<'static, Free>> {

@@ -267,3 +267,37 @@ fn a_panic_in_a_destructor_leaves_no_handle() {
     assert!(result.is_err());
     assert!(kind_of(handle.as_dat()).is_none());
 }
+
+#[cfg(not(miri))]
+#[test]
+fn the_handles_of_a_parent_are_invalid_in_its_child() {
+    let provider = provider();
+    let (handle, drops) = probe(provider);
+    let pinned = pin_handle::<Probe>(handle).unwrap();
+    // SAFETY: the child uses only the table and exits.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: the call takes a number. The alarm ends a child that hangs.
+        unsafe { libc::alarm(20) };
+        let is_refused = pin_handle::<Probe>(handle).is_none() && !pinned.retire();
+        drop(pinned);
+        let (own, own_drops) = probe(provider);
+        let is_own = pin_handle::<Probe>(own).is_some_and(|own| own.retire());
+        let are_dropped = (
+            drops.load(Ordering::SeqCst),
+            own_drops.load(Ordering::SeqCst),
+        );
+        let ends_well = is_refused && is_own && are_dropped == (0, 1);
+        // SAFETY: the call takes a number.
+        unsafe { libc::_exit(i32::from(!ends_well)) };
+    }
+    let mut status = -1;
+    // SAFETY: the process is a child of this process, and the pointer is to a local.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(status, 0);
+    assert!(
+        pin_handle::<Probe>(handle).is_some(),
+        "the parent's is valid"
+    );
+    assert!(pinned.retire());
+}

@@ -1,4 +1,8 @@
-//! Handling of `fork`: the child continues to use the table in the state at the time of the fork.
+//! Handling of `fork`: the child continues to use the table, and its parent's handles are invalid.
+//!
+//! An adapter of the parent does not work in the child, which has neither its threads nor its
+//! sockets nor its shared memory. A call that used them would fail at random or end the child, so
+//! each call with a handle of the parent is refused as one with a freed handle.
 //!
 //! Another thread of the parent may hold the lock at that moment. The child has no such thread and
 //! would wait for the lock for ever. So the thread that forks, which exists in both processes,
@@ -20,16 +24,23 @@ thread_local! {
 
 /// Installs the handlers. Called once, when the table is created.
 pub(super) fn prepare() {
-    host::forks::around(Some(before), Some(after), Some(after));
+    host::forks::around(Some(before), Some(in_parent), Some(in_child));
 }
 
 extern "C" fn before() {
     HELD.set(super::lock().map(ManuallyDrop::new));
 }
 
-extern "C" fn after() {
+extern "C" fn in_parent() {
     if let Some(held) = HELD.take() {
         drop(ManuallyDrop::into_inner(held));
+    }
+}
+
+extern "C" fn in_child() {
+    if let Some(held) = HELD.take() {
+        let free = ManuallyDrop::into_inner(held);
+        super::abandon(&free);
     }
 }
 
