@@ -1,6 +1,7 @@
 /*
  * Every function of the C interface with handles that are null, small, misaligned, unmapped,
- * foreign, stale or of the wrong kind: the call returns DAT_INVALID_HANDLE and never crashes.
+ * foreign, stale, of the wrong kind or of the parent process: the call returns DAT_INVALID_HANDLE
+ * and never crashes.
  *
  * usage: bad_handles IA_NAME Prints one line for each wrong code and a last line with the counts;
  * exits with 1 if a code was wrong.
@@ -12,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static int calls, wrong;
 
@@ -473,6 +476,35 @@ static void stale_handles(void)
 			expect_refused(i, what[k], stale[k]);
 }
 
+/* The child of a fork: the handles of its parent are invalid, and it opens adapters of its own. */
+static void handles_of_the_parent(char *name)
+{
+	const DAT_HANDLE parents[] = { live.ep, live.evd, live.sw, live.cno, live.lmr, live.pz,
+				       live.psp, live.ia };
+	DAT_EVD_HANDLE async = DAT_HANDLE_NULL;
+	DAT_IA_HANDLE ia;
+	int status = -1;
+	pid_t child;
+	size_t i, k;
+
+	fflush(stdout);
+	child = fork();
+	if (child == 0) {
+		alarm(30);
+		for (i = 0; i < sizeof table / sizeof *table; i++)
+			for (k = 0; k < sizeof parents / sizeof *parents; k++)
+				expect_refused(i, "a parent's", parents[k]);
+		must("the child's dat_ia_open", dat_ia_open(name, 8, &async, &ia));
+		must("the child's dat_ia_close", dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG));
+		exit(wrong != 0);
+	}
+	calls++;
+	if (waitpid(child, &status, 0) != child || status != 0) {
+		wrong++;
+		printf("the child with the handles of its parent ended with 0x%x\n", status);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	DAT_IA_HANDLE ia;
@@ -485,6 +517,7 @@ int main(int argc, char **argv)
 	open_all(argv[1]);
 	garbage_handles();
 	wrong_kinds();
+	handles_of_the_parent(argv[1]);
 	stale_handles();
 	ia = live.ia;
 	must("ia_close", dat_ia_close(ia, DAT_CLOSE_ABRUPT_FLAG));
