@@ -50,7 +50,7 @@ static void crowd_open(struct crowd *crowd)
 	crowd->eps = calloc(count, sizeof(*crowd->eps));
 	crowd->memory = calloc(count, 2 * SLOT);
 	if (!crowd->eps || !crowd->memory)
-		give_up("out of memory");
+		abort_with("out of memory");
 	region.for_va = crowd->memory;
 	must("dat_lmr_create",
 	     dat_lmr_create(crowd->kit.ia, DAT_MEM_TYPE_VIRTUAL, region, len, crowd->kit.pz,
@@ -108,14 +108,14 @@ static void send_on(struct crowd *crowd, unsigned index, size_t len)
 static void await(DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number, DAT_EVENT *event)
 {
 	if (!next_event(evd, PATIENCE_MS, event))
-		give_up("no event");
+		abort_with("no event");
 	if (event->event_number != number) {
 		printf("EVENT 0x%x instead of 0x%x\n", (unsigned)event->event_number,
 		       (unsigned)number);
 		exit(1);
 	}
 	if (number == DAT_DTO_COMPLETION_EVENT && !SUCCESSES(*event))
-		give_up("a request failed");
+		abort_with("a request failed");
 }
 
 static void await_all(DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number)
@@ -153,7 +153,7 @@ static struct head read_message(const DAT_EVENT *event, const char *slot)
 
 	memcpy(&head, slot, sizeof(head));
 	if (len < sizeof(head) || len != length_of(head.index, head.seed))
-		give_up("a message of the wrong length");
+		abort_with("a message of the wrong length");
 	verify("message", slot + sizeof(head), len - sizeof(head), head.index + head.seed);
 	return head;
 }
@@ -210,7 +210,7 @@ static void one_round(struct crowd *crowd, unsigned seed)
 		index = index_of(&event);
 		head = read_message(&event, recv_slot(crowd, index));
 		if (head.index != index || head.seed != seed)
-			give_up("the message of another endpoint");
+			abort_with("the message of another endpoint");
 		receive_on(crowd, index);
 	}
 	await_all(crowd->kit.request_evd, DAT_DTO_COMPLETION_EVENT);
@@ -297,7 +297,7 @@ int main(int argc, char **argv)
 		    sscanf(argv[at], "count=%u", &count) == 1 ||
 		    sscanf(argv[at], "rounds=%u", &rounds) == 1)
 			continue;
-		give_up(argv[at]);
+		abort_with(argv[at]);
 	}
 	if (strcmp(role, "cycles") == 0) {
 		run_cycles();
@@ -312,7 +312,7 @@ int main(int argc, char **argv)
 	else if (strcmp(role, "connect") == 0)
 		run_connect(&crowd);
 	else
-		give_up("no such role");
+		abort_with("no such role");
 	crowd_close(&crowd);
 	census_print(before);
 	printf("DONE\n");

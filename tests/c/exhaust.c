@@ -20,13 +20,13 @@ static void allow_descriptors(int more)
 	for (limit.rlim_cur = 0; fcntl((int)limit.rlim_cur, F_GETFD) >= 0 || more-- > 0;)
 		limit.rlim_cur++;
 	if (setrlimit(RLIMIT_NOFILE, &limit))
-		give_up("setrlimit");
+		abort_with("setrlimit");
 }
 
 static void allow_all_descriptors(void)
 {
 	if (setrlimit(RLIMIT_NOFILE, &whole))
-		give_up("setrlimit");
+		abort_with("setrlimit");
 }
 
 static int is_short(const char *call, DAT_RETURN ret)
@@ -69,7 +69,7 @@ static void descriptors_open(void)
 	int needed = 0;
 
 	while (!opens_with(64))
-		give_up("64 descriptors are too few");
+		abort_with("64 descriptors are too few");
 	before = census_take();
 	while (!opens_with(needed))
 		needed++;
@@ -139,12 +139,12 @@ static void take_all_memory(void)
 	FILE *statm = fopen("/proc/self/statm", "r");
 
 	if (!statm || fscanf(statm, "%lu", &pages) != 1)
-		give_up("statm");
+		abort_with("statm");
 	fclose(statm);
 	getrlimit(RLIMIT_AS, &limit);
 	limit.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE);
 	if (setrlimit(RLIMIT_AS, &limit))
-		give_up("setrlimit");
+		abort_with("setrlimit");
 	for (size_t len = 1 << 20; len >= sizeof(void *);) {
 		void **piece = malloc(len);
 
@@ -164,7 +164,7 @@ static void give_all_memory_back(void)
 	getrlimit(RLIMIT_AS, &limit);
 	limit.rlim_cur = limit.rlim_max;
 	if (setrlimit(RLIMIT_AS, &limit))
-		give_up("setrlimit");
+		abort_with("setrlimit");
 	while (hoard) {
 		void **next = *hoard;
 

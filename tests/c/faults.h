@@ -81,7 +81,7 @@ static inline void flood(struct kit *kit, unsigned messages, unsigned size, unsi
 		if (posted == FLOOD_DEPTH && !ended)
 			printf("FLOODING\n");
 		if (!next_event(kit->request_evd, timeout_ms, &event))
-			give_up("a send that does not end");
+			abort_with("a send that does not end");
 		ended++;
 		good += event.event_data.dto_completion_event_data.status == DAT_DTO_SUCCESS;
 	}

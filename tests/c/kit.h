@@ -32,9 +32,9 @@ struct kit {
 	char *buffer;
 };
 
-static inline void give_up(const char *why)
+static inline void abort_with(const char *why)
 {
-	printf("GAVE UP %s\n", why);
+	printf("ABORTED %s\n", why);
 	exit(1);
 }
 
@@ -115,7 +115,7 @@ static inline void kit_open(struct kit *kit, const char *ia_name)
 					    kit->connect_evd, NULL, &kit->ep));
 	kit->buffer = calloc(1, BUFFER_LEN);
 	if (!kit->buffer)
-		give_up("out of memory");
+		abort_with("out of memory");
 	region.for_va = kit->buffer;
 	must("dat_lmr_create",
 	     dat_lmr_create(kit->ia, DAT_MEM_TYPE_VIRTUAL, region, BUFFER_LEN, kit->pz,
@@ -162,7 +162,7 @@ static inline size_t completion(DAT_EVD_HANDLE evd, unsigned timeout_ms, const c
 	DAT_DTO_COMPLETION_EVENT_DATA *dto = &event.event_data.dto_completion_event_data;
 
 	if (!next_event(evd, timeout_ms, &event) || event.event_number != DAT_DTO_COMPLETION_EVENT)
-		give_up(what);
+		abort_with(what);
 	if (dto->status != DAT_DTO_SUCCESS) {
 		printf("STATUS %s %d\n", what, (int)dto->status);
 		exit(1);

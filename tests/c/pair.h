@@ -81,7 +81,7 @@ static inline void pair_open(struct pair *pair)
 static inline void expect_event(DAT_EVD_HANDLE evd, DAT_EVENT_NUMBER number, DAT_EVENT *event)
 {
 	if (!next_event(evd, WAIT_MS, event))
-		give_up("no event");
+		abort_with("no event");
 	if (event->event_number != number) {
 		printf("EVENT 0x%x instead of 0x%x\n", (unsigned)event->event_number,
 		       (unsigned)number);
@@ -178,7 +178,7 @@ static inline int run_trial(const struct trial *trials, size_t count, int argc, 
 		}
 	}
 	if (argc != 1)
-		give_up("no such trial");
+		abort_with("no such trial");
 	return 0;
 }
 

@@ -67,7 +67,7 @@ static void parse_one(struct settings *set, const char *arg)
 	size_t len = value ? (size_t)(value - arg) : 0;
 
 	if (!value)
-		give_up(arg);
+		abort_with(arg);
 	value++;
 #define IS(key) (len == sizeof(key) - 1 && memcmp(arg, key, len) == 0)
 	if (IS("ia"))
@@ -105,7 +105,7 @@ static void parse_one(struct settings *set, const char *arg)
 	else if (IS("stream"))
 		set->stream = (int)number(value);
 	else
-		give_up(arg);
+		abort_with(arg);
 #undef IS
 }
 
@@ -118,7 +118,7 @@ static struct addrinfo *address_of(const struct settings *set)
 
 	snprintf(port, sizeof(port), "%u", set->port);
 	if (getaddrinfo(set->host, port, &hints, &address))
-		give_up("host must be an IPv4 or IPv6 address");
+		abort_with("host must be an IPv4 or IPv6 address");
 	return address;
 }
 
@@ -160,10 +160,10 @@ static int receive_descriptor(int over)
 	message.msg_control = control;
 	message.msg_controllen = sizeof(control);
 	if (recvmsg(over, &message, 0) != 1)
-		give_up("no descriptor came");
+		abort_with("no descriptor came");
 	header = CMSG_FIRSTHDR(&message);
 	if (!header || header->cmsg_type != SCM_RIGHTS)
-		give_up("a message without descriptor");
+		abort_with("a message without descriptor");
 	memcpy(&fd, CMSG_DATA(header), sizeof(fd));
 	return fd;
 }
@@ -175,7 +175,7 @@ static int accept_one(const struct settings *set)
 
 	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
 	if (bind(listener, address->ai_addr, address->ai_addrlen) || listen(listener, 1))
-		give_up("cannot listen");
+		abort_with("cannot listen");
 	freeaddrinfo(address);
 	fd = accept(listener, NULL, NULL);
 	close(listener);
@@ -188,7 +188,7 @@ static int connect_one(const struct settings *set)
 	int fd = socket(address->ai_family, SOCK_STREAM, 0);
 
 	if (connect(fd, address->ai_addr, address->ai_addrlen))
-		give_up("cannot connect");
+		abort_with("cannot connect");
 	freeaddrinfo(address);
 	return fd;
 }
@@ -215,7 +215,7 @@ static int open_socket(const struct settings *set)
 		fd = -1;
 	sigprocmask(SIG_UNBLOCK, &alarm, NULL);
 	if (fd < 0)
-		give_up("no socket");
+		abort_with("no socket");
 	return fd;
 }
 
@@ -234,7 +234,7 @@ static void read_line(int fd, const char *label)
 static void write_line(int fd, const char *line)
 {
 	if (write(fd, line, strlen(line)) != (ssize_t)strlen(line))
-		give_up("the stream does not take a line");
+		abort_with("the stream does not take a line");
 }
 
 static void say_socket(int fd)
@@ -270,7 +270,7 @@ static struct hello receive_hello(struct kit *kit, const struct settings *set)
 	struct hello hello;
 
 	if (completion(kit->recv_evd, set->timeout_ms, "hello") != sizeof(hello))
-		give_up("a hello of the wrong length");
+		abort_with("a hello of the wrong length");
 	memcpy(&hello, kit->buffer + RECV_AREA, sizeof(hello));
 	post_recv(kit, RECV_AREA, AREA_LEN);
 	return hello;
@@ -324,7 +324,7 @@ static void exchange_active(struct kit *kit, const struct settings *set)
 	for (unsigned seed = 0; seed < set->messages; seed++) {
 		send_message(kit, set, set->size, seed);
 		if (receive_message(kit, set, seed) != set->size)
-			give_up("an echo of the wrong length");
+			abort_with("an echo of the wrong length");
 	}
 	write_and_read_back(kit, set, &peer);
 	send_message(kit, set, set->size, 2000);
@@ -522,7 +522,7 @@ int main(int argc, char **argv)
 	for (int at = 2; at < argc; at++)
 		parse_one(&set, argv[at]);
 	if (set.size > AREA_LEN)
-		give_up("size is larger than the receive buffer");
+		abort_with("size is larger than the receive buffer");
 	kit_polls = set.poll;
 	warm_up(&kit, set.ia);
 	before = census_take();
@@ -538,7 +538,7 @@ int main(int argc, char **argv)
 	else if (strcmp(set.role, "upgrade") == 0)
 		run_upgrade(&kit, &set);
 	else
-		give_up("no such role");
+		abort_with("no such role");
 	kit_free(&kit);
 	if (set.storm)
 		storm(0);

@@ -35,7 +35,7 @@ pub type DatCspHandle = DatHandle;
 /// `DAT_SRQ_HANDLE`: shared receive queue.
 pub type DatSrqHandle = DatHandle;
 
-/// `DAT_HANDLE_NULL`.
+/// The value that refers to no object.
 pub const DAT_HANDLE_NULL: DatHandle = ptr::null_mut();
 /// Passed to `dat_ia_openv` as the asynchronous EVD: "this process already has one".
 pub const DAT_EVD_ASYNC_EXISTS: DatEvdHandle = ptr::without_provenance_mut(1);

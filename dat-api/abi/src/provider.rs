@@ -32,13 +32,13 @@ pub type DaplExtensionsFunc = DatHandleExtendedopFunc;
 /// when the provider has logged it. The string is valid until the thread calls open again.
 pub type DatRsOpenErrorFunc = unsafe extern "C" fn() -> *const c_char;
 
-/// Name of the init function.
+/// Symbol of the [`DatProviderInitFunc`] of a library.
 pub const DAT_PROVIDER_INIT_NAME: &core::ffi::CStr = c"dat_provider_init";
-/// Name of the fini function.
+/// Symbol of the [`DatProviderFiniFunc`] of a library.
 pub const DAT_PROVIDER_FINI_NAME: &core::ffi::CStr = c"dat_provider_fini";
-/// Name of the extension function.
+/// Symbol of the [`DaplExtensionsFunc`] of a library.
 pub const DAPL_EXTENSIONS_NAME: &core::ffi::CStr = c"dapl_extensions";
-/// Name of the function that returns the reason of a failure.
+/// Symbol of the [`DatRsOpenErrorFunc`] of a library.
 pub const DAT_RS_OPEN_ERROR_NAME: &core::ffi::CStr = c"dat_rs_open_error";
 
 /// Declares the table of a provider.

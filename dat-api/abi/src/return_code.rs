@@ -3,15 +3,15 @@
 use core::ffi::CStr;
 use core::fmt;
 
-/// Class bit of an error.
+/// Set in the return code of a call that failed.
 pub const DAT_CLASS_ERROR: u32 = 0x8000_0000;
-/// Class bit of a warning.
+/// Set in the return code of a call that succeeded with a restriction.
 pub const DAT_CLASS_WARNING: u32 = 0x4000_0000;
-/// Class of success.
+/// No class bit: the call succeeded.
 pub const DAT_CLASS_SUCCESS: u32 = 0;
-/// Bits of the type.
+/// Bits 29 to 16, see [`DatReturnType`].
 pub const DAT_TYPE_MASK: u32 = 0x3FFF_0000;
-/// Bits of the subtype.
+/// Bits 15 to 0, see [`DatReturnSubtype`].
 pub const DAT_SUBTYPE_MASK: u32 = 0x0000_FFFF;
 
 /// Return value of a DAT call.
@@ -34,7 +34,7 @@ pub struct DatReturnType(pub u32);
 pub struct DatReturnSubtype(pub u32);
 
 impl DatReturn {
-    /// `DAT_SUCCESS`.
+    /// No class, no type and no subtype: the call succeeded.
     pub const SUCCESS: Self = Self(0);
 
     /// Creates an error of a type and a subtype.

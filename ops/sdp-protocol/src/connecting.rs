@@ -150,9 +150,9 @@ impl SdpConnecting {
                 let chosen = named.ok_or(ConnectFailure::Failed(Errno::PROTO))?;
                 let at = device_address(at, self.peer);
                 let at = at.ok_or(ConnectFailure::Failed(Errno::PROTO))?;
-                let place = (at, conn_qual);
+                let service_point = (at, conn_qual);
                 let (stack, local, peer) = (&chosen.stack, self.local, self.peer);
-                let stream = SdpStream::start_connect_met(stack, place, token, local, peer);
+                let stream = SdpStream::start_connect_met(stack, service_point, token, local, peer);
                 (stream.map_err(failed)?, chosen, Some(tcp))
             }
         };

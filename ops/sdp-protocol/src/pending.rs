@@ -223,9 +223,9 @@ impl PendingConnections {
                 self.expect(service, port, meeting.names, &offer.hello)
             };
             match tried {
-                Ok((place, token)) => {
+                Ok((service_point, token)) => {
                     let index = u8::try_from(index).unwrap_or(u8::MAX);
-                    let answer = Answer::device(index, place, token);
+                    let answer = Answer::device(index, service_point, token);
                     return self.invite(service, meeting.tcp, answer, token);
                 }
                 Err(error) => {

@@ -313,13 +313,13 @@ mod tests {
 
     fn answers() -> [Answer; 5] {
         let token = Token::from_bytes([7; Token::LEN]);
-        let place = |at: &str| (at.parse().expect("an address"), 0x0123_4567_89ab_cdef);
+        let service_point = |at: &str| (at.parse().expect("an address"), 0x0123_4567_89ab_cdef);
         [
             Answer::Nothing(NoChoice::NoAdapter),
             Answer::Nothing(NoChoice::Version),
             Answer::Convert,
-            Answer::device(3, place("192.0.2.1:0"), token),
-            Answer::device(0, place("[2001:db8::1]:0"), token),
+            Answer::device(3, service_point("192.0.2.1:0"), token),
+            Answer::device(0, service_point("[2001:db8::1]:0"), token),
         ]
     }
 

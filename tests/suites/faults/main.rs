@@ -180,7 +180,7 @@ fn golden_frames_of_a_plain_peer_are_parsed() -> Result<()> {
     // The message of five bytes is delivered. The program rejects it, because it expects sixteen.
     raw.send(&SEND_HELLO)?;
     let listener = listener.finish(DEADLINE)?;
-    listener.prints("GAVE UP a hello of the wrong length")?;
+    listener.prints("ABORTED a hello of the wrong length")?;
     Ok(())
 }
 

@@ -56,12 +56,12 @@ def cancelled_asleep(work):
 
 def cancelled_before(work):
     """A call that need not wait is a cancellation point, too."""
-    goes_on = _thread.allocate_lock()
-    goes_on.acquire()
+    may_continue = _thread.allocate_lock()
+    may_continue.acquire()
 
     def run():
         C.pthread_setcancelstate(DISABLE, None)
-        goes_on.acquire()
+        may_continue.acquire()
         C.pthread_setcancelstate(ENABLE, None)
         work()
         os.write(2, b"the call returned\n")
@@ -69,7 +69,7 @@ def cancelled_before(work):
 
     thread, name = in_thread(run)
     assert C.pthread_cancel(name) == 0
-    goes_on.release()
+    may_continue.release()
     until_gone(thread)
 
 

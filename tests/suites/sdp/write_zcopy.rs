@@ -136,7 +136,7 @@ fn streams_of_any_lengths_are_the_same_at_both_ends() -> Result<()> {
 }
 
 /// Sets the timeout of the reads of `stream`.
-fn give_up_after(stream: &SdpStream, timeout: Duration) {
+fn set_read_timeout(stream: &SdpStream, timeout: Duration) {
     stream.set_options(Options {
         read_timeout: Some(timeout),
         ..stream.options()
@@ -157,7 +157,7 @@ fn taken(read: std::io::Result<usize>) -> Result<usize> {
 fn a_read_with_a_short_timeout_advertises_nothing() -> Result<()> {
     on_stack(config(), |stack| {
         let (client, server) = pipelined(stack)?;
-        give_up_after(&server, Duration::from_millis(900));
+        set_read_timeout(&server, Duration::from_millis(900));
         let read = server.receive_all(&mut vec![0; LONG]);
         ensure!(taken(read)? == 0, "bytes that were not sent");
         let statistics = server.statistics();
@@ -186,7 +186,7 @@ fn a_read_whose_timeout_passes_takes_its_memory_back() -> Result<()> {
     on_stack(config(), |stack| {
         with_patience(|timeout| {
             let (client, server) = pipelined(stack)?;
-            give_up_after(&server, timeout);
+            set_read_timeout(&server, timeout);
             let mut memory = vec![0xa5; LONG];
             ensure!(taken(server.receive_all(&mut memory))? == 0, "bytes");
             let after = server.statistics();
@@ -218,7 +218,7 @@ fn a_read_whose_timeout_passes_returns_the_bytes_that_were_written() -> Result<(
     on_stack(config(), |stack| {
         with_patience(|timeout| {
             let (client, server) = pipelined(stack)?;
-            give_up_after(&server, timeout);
+            set_read_timeout(&server, timeout);
             let mut expected = vec![0; 60_000];
             pattern(0, &mut expected);
             let mut memory = vec![0xa5; LONG];
@@ -259,7 +259,7 @@ fn a_timeout_and_the_peers_write_may_cross() -> Result<()> {
         let (client, server) = pipelined(stack)?;
         let (mut sent, mut received, mut rounds) = (0_u64, 0_u64, 0_u64);
         for early_ms in [0, 1, 2, 3, 5, 600] {
-            give_up_after(&server, TIMEOUT);
+            set_read_timeout(&server, TIMEOUT);
             let len = [25_000, 60_000, LONG][rounds as usize % 3];
             rounds += 1;
             let mut chunk = vec![0; len];

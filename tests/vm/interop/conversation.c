@@ -29,16 +29,16 @@ struct message {
 	uint32_t key, seed;
 };
 
-struct settings set = { .role = "", .ia = "", .host = "", .talk = "brief", .by = "connect",
+struct settings set = { .role = "", .ia = "", .host = "", .exchange = "brief", .by = "connect",
 			.first = "connect", .port = 7471, .reads = 8, .times = 1, .expect = -1 };
 char *buffer;
 
 static struct place peer;
 static uint32_t my_seed, peer_seed;
 
-void give_up(const char *why)
+void abort_with(const char *why)
 {
-	printf("GAVE UP %s\n", why);
+	printf("ABORTED %s\n", why);
 	fflush(stdout);
 	exit(1);
 }
@@ -54,8 +54,8 @@ static void set_one(const char *arg)
 		set.ia = value + 1;
 	else if (IS("host"))
 		set.host = value + 1;
-	else if (IS("talk"))
-		set.talk = value + 1;
+	else if (IS("exchange"))
+		set.exchange = value + 1;
 	else if (IS("by"))
 		set.by = value + 1;
 	else if (IS("first"))
@@ -75,7 +75,7 @@ static void set_one(const char *arg)
 	else if (IS("late"))
 		set.late = number;
 	else
-		give_up(arg);
+		abort_with(arg);
 #undef IS
 }
 
@@ -142,10 +142,10 @@ void check_private_data(const void *data, size_t len)
 		return;
 	printf("PRIVATE %zu\n", len);
 	if (len != expected)
-		give_up("private data of another length");
+		abort_with("private data of another length");
 	for (size_t at = 0; at < len; at++)
 		if (bytes[at] != content(99, at))
-			give_up("private data of other content");
+			abort_with("private data of other content");
 }
 
 /* ---- messages ---- */
@@ -153,7 +153,7 @@ void check_private_data(const void *data, size_t len)
 static void done(const char *what)
 {
 	if (wait_posted())
-		give_up(what);
+		abort_with(what);
 }
 
 static void send_message(struct message message)
@@ -181,7 +181,7 @@ static struct message receive_message(void)
 	struct message message;
 
 	if (wait_received() != (long)MESSAGE_LEN)
-		give_up("no message was received");
+		abort_with("no message was received");
 	memcpy(&message, buffer + INBOX, sizeof(message));
 	message.command = ntohl(message.command);
 	message.size = ntohl(message.size);
@@ -204,7 +204,7 @@ static struct message receive_and_listen(void)
 static void expect_ok(const char *what)
 {
 	if (receive_and_listen().command != OK)
-		give_up(what);
+		abort_with(what);
 }
 
 /* If `acts`, this side sends the next message, for which the other side has posted a receive. */
@@ -223,7 +223,7 @@ static void exchange_hello(int connects, int acts)
 		send_message(hello);
 	theirs = receive_and_listen();
 	if (theirs.command != HELLO)
-		give_up("no hello was received");
+		abort_with("no hello was received");
 	peer = (struct place){ theirs.address, theirs.key };
 	if (!is_first)
 		send_message(hello);
@@ -292,7 +292,7 @@ static void receive_data(size_t size)
 	post_receive(SINK, size);
 	send_command(OK, 0);
 	if (wait_received() != (long)size)
-		give_up("a message of another length");
+		abort_with("a message of another length");
 	verify("sent", SINK, size, peer_seed, 0);
 	verify_blank("sent", size);
 	post_receive(INBOX, MESSAGE_LEN);
@@ -345,7 +345,7 @@ static void ask_send(size_t size)
 	blank(size);
 	send_command(SEND, size);
 	if (receive_message().command != OK)
-		give_up("the peer does not send");
+		abort_with("the peer does not send");
 	receive_data(size);
 	expect_ok("the peer has not seen its send acknowledged");
 }
@@ -365,7 +365,7 @@ static void follow_send(size_t size)
 
 static int fault_is(const char *name)
 {
-	return strcmp(set.talk, name) == 0;
+	return strcmp(set.exchange, name) == 0;
 }
 
 static void use_invalidated(void)
@@ -375,7 +375,7 @@ static void use_invalidated(void)
 	send_command(EXPOSE, 0);
 	exposed = receive_and_listen();
 	if (exposed.command != EXPOSED)
-		give_up("the peer exposed no memory");
+		abort_with("the peer exposed no memory");
 	post_write(SOURCE, 100, (struct place){ exposed.address, exposed.key });
 	done("a write to the exposed memory");
 	send_message((struct message){ .command = CHECK, .size = 100 });
@@ -394,7 +394,7 @@ static void cause_fault(void)
 	struct place beyond = of_peer(BUFFER_LEN - 10);
 	struct place unknown = { peer.address, peer.key ^ 0x5a5a00 };
 
-	printf("FAULT %s\n", set.talk);
+	printf("FAULT %s\n", set.exchange);
 	if (fault_is("write-key"))
 		post_write(SOURCE, 100, unknown);
 	else if (fault_is("write-bounds"))
@@ -411,7 +411,7 @@ static void cause_fault(void)
 	else if (fault_is("invalidated"))
 		use_invalidated();
 	else
-		give_up("no such fault");
+		abort_with("no such fault");
 	printf("POSTED %s\n", wait_posted() ? "and failed" : "and done");
 	wait_for_end();
 }
@@ -424,7 +424,7 @@ static void follow_expose(void)
 	send_message((struct message){ .command = EXPOSED, .key = key,
 			       .address = my_place().address + SINK });
 	if (receive_and_listen().command != CHECK)
-		give_up("the owner of the window received another message");
+		abort_with("the owner of the window received another message");
 	verify("written to the exposed memory", SINK, 100, peer_seed, 0);
 	send_command(OK, 0);
 	expect_ok("no message that invalidates was received");
@@ -455,12 +455,12 @@ static void lead_flood(void)
 	send_command(CHECK, FLOOD_LEN);
 	expect_ok("the data of the flood is wrong");
 	ask_flood(FLOOD_LEN);
-	printf("TALKED flood\n");
+	printf("EXCHANGED flood\n");
 }
 
 static void lead(void)
 {
-	int all = strcmp(set.talk, "all") == 0;
+	int all = strcmp(set.exchange, "all") == 0;
 	const size_t *sizes = all ? all_sizes : brief_sizes;
 	size_t count = all ? sizeof(all_sizes) / sizeof(*all_sizes)
 			   : sizeof(brief_sizes) / sizeof(*brief_sizes);
@@ -475,7 +475,7 @@ static void lead(void)
 		ask_reads(16, 4096 - 6, 8);
 		do_reads(1, 4095, 2);
 	}
-	printf("TALKED %s\n", set.talk);
+	printf("EXCHANGED %s\n", set.exchange);
 }
 
 static int follow_one(struct message message)
@@ -522,42 +522,42 @@ static void follow(void)
 		if (message.command == EXPOSE)
 			return follow_expose();
 		if (!follow_one(message))
-			give_up("an unknown command");
+			abort_with("an unknown command");
 	}
-	printf("TALKED\n");
+	printf("EXCHANGED\n");
 }
 
-static int talks(void)
+static int is_faultless(void)
 {
-	static const char *const talks[] = { "all", "brief", "flood", "greet" };
+	static const char *const names[] = { "all", "brief", "flood", "greet" };
 
-	for (size_t at = 0; at < sizeof(talks) / sizeof(*talks); at++)
-		if (strcmp(set.talk, talks[at]) == 0)
+	for (size_t at = 0; at < sizeof(names) / sizeof(*names); at++)
+		if (strcmp(set.exchange, names[at]) == 0)
 			return 1;
 	return 0;
 }
 
 int closes(int connects)
 {
-	return connects && (talks() || strcmp(set.talk, "none") == 0);
+	return connects && (is_faultless() || strcmp(set.exchange, "none") == 0);
 }
 
 void run_exchange(int connects)
 {
-	int is_fault = !talks() && strcmp(set.talk, "none") != 0;
+	int is_fault = !is_faultless() && strcmp(set.exchange, "none") != 0;
 	int is_cause = is_fault && connects == (strcmp(set.by, "connect") == 0);
 
-	if (strcmp(set.talk, "none") == 0)
+	if (strcmp(set.exchange, "none") == 0)
 		return;
 	exchange_hello(connects, is_fault ? is_cause : connects);
 	if (is_cause)
 		return cause_fault();
 	if (is_fault)
-		return strcmp(set.talk, "invalidated") ? wait_for_end() : follow();
+		return strcmp(set.exchange, "invalidated") ? wait_for_end() : follow();
 	if (connects) {
-		if (strcmp(set.talk, "flood") == 0)
+		if (strcmp(set.exchange, "flood") == 0)
 			lead_flood();
-		else if (strcmp(set.talk, "greet"))
+		else if (strcmp(set.exchange, "greet"))
 			lead();
 		send_command(BYE, 0);
 	} else {

@@ -28,7 +28,7 @@ static DAT_EVENT next_event(DAT_EVD_HANDLE evd, const char *what)
 	DAT_COUNT more;
 
 	if (dat_evd_wait(evd, PATIENCE_MS * 1000, 1, &event, &more) != DAT_SUCCESS)
-		give_up(what);
+		abort_with(what);
 	return event;
 }
 
@@ -115,7 +115,7 @@ static DAT_DTO_COMPLETION_EVENT_DATA completion(DAT_EVD_HANDLE evd, const char *
 	DAT_DTO_COMPLETION_EVENT_DATA data = event.event_data.dto_completion_event_data;
 
 	if (event.event_number != DAT_DTO_COMPLETION_EVENT)
-		give_up(what);
+		abort_with(what);
 	if (data.status != DAT_DTO_SUCCESS)
 		printf("STATUS %s: %d\n", what, (int)data.status);
 	return data;
@@ -146,7 +146,7 @@ uint32_t expose(size_t offset, size_t len)
 	     dat_rmr_bind(rmr, lmr, &range, DAT_MEM_PRIV_REMOTE_WRITE_FLAG, DAT_VA_TYPE_VA, ep,
 			  cookie, DAT_COMPLETION_DEFAULT_FLAG, &context));
 	if (next_event(request_evd, "a bind").event_number != DAT_RMR_BIND_COMPLETION_EVENT)
-		give_up("the bind failed");
+		abort_with("the bind failed");
 	return context;
 }
 
@@ -240,7 +240,7 @@ static struct sockaddr_in address(void)
 	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(set.port) };
 
 	if (inet_pton(AF_INET, set.host, &address.sin_addr) != 1)
-		give_up("host= must be an IPv4 address");
+		abort_with("host= must be an IPv4 address");
 	return address;
 }
 
@@ -285,7 +285,7 @@ static void answer(void)
 	DAT_CR_PARAM param;
 
 	if (event.event_number != DAT_CONNECTION_REQUEST_EVENT)
-		give_up("something else than a request");
+		abort_with("something else than a request");
 	must("dat_cr_query", dat_cr_query(cr, DAT_CR_FIELD_ALL, &param));
 	check_private_data(param.private_data, (size_t)param.private_data_size);
 	make_private_data(private_data, set.data);
@@ -332,7 +332,7 @@ static void run_ssp(void)
 
 	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 	if (bind(listener, (struct sockaddr *)&at, sizeof(at)) || listen(listener, 8))
-		give_up("cannot listen");
+		abort_with("cannot listen");
 	printf("READY\n");
 	for (unsigned time = 0; time < set.times; time++) {
 		int fd = accept(listener, NULL, NULL);
@@ -354,7 +354,7 @@ static void run_upgrade(void)
 	unsigned char private_data[512];
 
 	if (connect(fd, (struct sockaddr *)&to, sizeof(to)))
-		give_up("cannot connect");
+		abort_with("cannot connect");
 	make_private_data(private_data, set.data);
 	make_endpoint();
 	must("dat_iw_socket_connect",
@@ -368,7 +368,7 @@ int main(int argc, char **argv)
 	parse(argc, argv);
 	buffer = aligned_alloc(4096, BUFFER_LEN);
 	if (!buffer)
-		give_up("out of memory");
+		abort_with("out of memory");
 	memset(buffer, 0, BUFFER_LEN);
 	open_adapter();
 	if (strcmp(set.role, "listen") == 0)
@@ -382,7 +382,7 @@ int main(int argc, char **argv)
 		for (unsigned time = 0; time < set.times; time++)
 			run_upgrade();
 	else
-		give_up("no such role");
+		abort_with("no such role");
 	close_adapter();
 	printf("DONE\n");
 	return 0;

@@ -14,12 +14,12 @@
  *   reject=1          reject the request
  *   reads=N           reads that may be outstanding in each direction
  *   times=N           the number of connections, one after another
- *   talk=all          every operation and size both ways, then a close; or
- *   talk=brief        a few of them; or
- *   talk=flood        many writes of odd lengths, several in progress at once, both ways; or
- *   talk=greet        a message each way, then a close; or
- *   talk=none         nothing: the connecting side closes; or the name of a fault:
- *   talk=write-key write-bounds read-key read-bounds no-receive too-long invalidated
+ *   exchange=all      every operation and size both ways, then a close; or
+ *   exchange=brief    a few of them; or
+ *   exchange=flood    many writes of odd lengths, several in progress at once, both ways; or
+ *   exchange=greet    a message each way, then a close; or
+ *   exchange=none     nothing: the connecting side closes; or the name of a fault: write-key,
+ *                     write-bounds, read-key, read-bounds, no-receive, too-long or invalidated
  *   by=connect|listen the side that commits the fault
  *   late=1            the listening side prints OPEN, and listens after it has read a byte
  *   first=listen      the listening side sends first
@@ -46,7 +46,7 @@
 #define PATIENCE_MS 60000u
 
 struct settings {
-	const char *role, *ia, *host, *talk, *by, *first;
+	const char *role, *ia, *host, *exchange, *by, *first;
 	unsigned port, data, reject, reads, times, late;
 	int expect;
 };
@@ -61,13 +61,13 @@ extern struct settings set;
 extern char *buffer;
 
 void parse(int argc, char **argv);
-_Noreturn void give_up(const char *why);
+_Noreturn void abort_with(const char *why);
 
 /* Makes private data of `len` bytes, and checks received private data. */
 void make_private_data(unsigned char *to, size_t len);
 void check_private_data(const void *data, size_t len);
 
-/* Runs the exchange that `talk` selects over an established connection whose first receive (INBOX)
+/* Runs the exchange that `exchange` selects over an established connection whose first receive (INBOX)
  * is posted. Returns when the connection is to be closed, or when the fault has ended it. */
 void run_exchange(int connects);
 /* Returns 1 if this side closes first after run_exchange(). */

@@ -12,7 +12,7 @@
  *   OPEN                    the adapter without objects is open
  *   TRANSFERRING            every pair has completed transfers, and continues
  *   ASYNC NUMBER            the asynchronous event, read by a thread that slept on the EVD
- *   GOES ON N               N endpoints had no event in that time, and are disconnected
+ *   CONNECTED N             N endpoints had no event in that time, and the process disconnects them
  *   ENDED broken=N disconnected=N other=N flushed=N
  *                           every endpoint had one last event, and all posted work has completed
  *   LEFT ...                the objects that hang, before the process aborts
@@ -65,7 +65,7 @@ struct adapter {
 
 static struct adapter at;
 static struct end ends[2 * PAIRS_MAX]; /* of pair i: 2 * i connects, 2 * i + 1 accepts */
-static unsigned pairs, a_while_s;
+static unsigned pairs, limit_s;
 static atomic_uint ended;
 static char *buffer; /* a source and a sink for each pair */
 
@@ -80,9 +80,9 @@ static void must(const char *call, DAT_RETURN ret)
 	exit(1);
 }
 
-static _Noreturn void give_up(const char *why)
+static _Noreturn void abort_with(const char *why)
 {
-	printf("GAVE UP %s\n", why);
+	printf("ABORTED %s\n", why);
 	exit(1);
 }
 
@@ -194,7 +194,7 @@ static void post(unsigned end)
 }
 
 /* Dequeues one completion. Returns 0 at the timeout. */
-static int take_completion(int goes_on)
+static int take_completion(int reposts)
 {
 	DAT_DTO_COMPLETION_EVENT_DATA *data;
 	DAT_EVENT event;
@@ -204,11 +204,11 @@ static int take_completion(int goes_on)
 	if (dat_evd_wait(at.dto_evd, 100000, 1, &event, &more) != DAT_SUCCESS)
 		return 0;
 	if (event.event_number != DAT_DTO_COMPLETION_EVENT)
-		give_up("something else than a completion");
+		abort_with("something else than a completion");
 	data = &event.event_data.dto_completion_event_data;
 	end = &ends[data->user_cookie.as_64];
 	if (end->ep != data->ep_handle)
-		give_up("a completion of another endpoint");
+		abort_with("a completion of another endpoint");
 	end->completed++;
 	if (data->status == DAT_DTO_SUCCESS) {
 		end->successes++;
@@ -216,7 +216,7 @@ static int take_completion(int goes_on)
 		end->flushed++;
 		end->failed = 1;
 	}
-	if (goes_on && !end->failed)
+	if (reposts && !end->failed)
 		post((unsigned)data->user_cookie.as_64);
 	return 1;
 }
@@ -229,7 +229,7 @@ static DAT_EVENT next_event(DAT_EVD_HANDLE evd, const char *what)
 	DAT_COUNT more;
 
 	if (dat_evd_wait(evd, CONNECT_US, 1, &event, &more) != DAT_SUCCESS)
-		give_up(what);
+		abort_with(what);
 	return event;
 }
 
@@ -248,7 +248,7 @@ static void connect_pair(unsigned pair, const char *host, unsigned port)
 	DAT_EVENT event;
 
 	if (inet_pton(AF_INET, host, &to.sin_addr) != 1)
-		give_up("HOST must be an IPv4 address");
+		abort_with("HOST must be an IPv4 address");
 	make_end(2 * pair);
 	make_end(2 * pair + 1);
 	for (unsigned at = 0; at < RECEIVES; at++)
@@ -262,7 +262,7 @@ static void connect_pair(unsigned pair, const char *host, unsigned port)
 	for (int side = 0; side < 2; side++)
 		if (next_event(at.connect_evd, "a connection").event_number !=
 		    DAT_CONNECTION_EVENT_ESTABLISHED)
-			give_up("no connection was established");
+			abort_with("no connection was established");
 }
 
 /* ---- the removal ---- */
@@ -286,12 +286,12 @@ static void *await_disconnects(void *unused)
 
 		if (dat_evd_wait(at.connect_evd, DAT_TIMEOUT_INFINITE, 1, &event, &more) !=
 		    DAT_SUCCESS)
-			give_up("dat_evd_wait for the end of a connection");
+			abort_with("dat_evd_wait for the end of a connection");
 		while (number < 2 * pairs &&
 		       ends[number].ep != event.event_data.connect_event_data.ep_handle)
 			number++;
 		if (number == 2 * pairs || ends[number].last_event)
-			give_up("an event of an endpoint that had ended");
+			abort_with("an event of an endpoint that had ended");
 		ends[number].last_event = (int)event.event_number;
 		ended++;
 	}
@@ -303,18 +303,18 @@ static void await(pthread_t thread, const char *what)
 {
 	for (time_t begin = time(NULL); pthread_tryjoin_np(thread, NULL);) {
 		if (time(NULL) - begin > PATIENCE_S)
-			give_up(what);
+			abort_with(what);
 		take_completion(1);
 	}
 }
 
 /* An end that sends nothing does not notice the loss of its link. */
-static void disconnect_what_goes_on(void)
+static void disconnect_remaining(void)
 {
-	for (time_t begin = time(NULL); time(NULL) - begin < (time_t)a_while_s; take_completion(1))
+	for (time_t begin = time(NULL); time(NULL) - begin < (time_t)limit_s; take_completion(1))
 		if (ended == 2 * pairs)
 			return;
-	printf("GOES ON %u\n", 2 * pairs - ended);
+	printf("CONNECTED %u\n", 2 * pairs - ended);
 	for (unsigned end = 0; end < 2 * pairs; end++) {
 		DAT_RETURN ret = DAT_SUCCESS;
 
@@ -374,19 +374,19 @@ static void transfer_until_the_end(void)
 			post(2 * pair);
 	for (time_t begin = time(NULL); started < pairs; take_completion(1)) {
 		if (time(NULL) - begin > PATIENCE_S)
-			give_up("the transfers do not begin");
+			abort_with("the transfers do not begin");
 		for (started = 0; started < pairs && ends[2 * started].successes >= 2 * DEPTH; started++)
 			;
 	}
 	printf("TRANSFERRING\n");
 	await(async, "HANGS: the asynchronous EVD says nothing");
-	disconnect_what_goes_on();
+	disconnect_remaining();
 	await(end, "HANGS: not every endpoint received the disconnect event");
 	for (time_t begin = time(NULL); left(); take_completion(0)) {
 		if (time(NULL) - begin <= PATIENCE_S)
 			continue;
 		say_left();
-		give_up("HANGS: work that was posted does not complete");
+		abort_with("HANGS: work that was posted does not complete");
 	}
 	say_ended();
 }
@@ -418,7 +418,7 @@ static void move(const char *name, const char *host, unsigned port)
 						(pair == SENDS && !ends[1].completed);
 		     take_completion(0))
 			if (time(NULL) - begin > PATIENCE_S)
-				give_up("a transfer does not complete");
+				abort_with("a transfer does not complete");
 		/* The bytes of a write are placed when a later read is answered. */
 		if (pair == WRITES) {
 			DAT_LMR_TRIPLET sink = piece(2 * PAIRS_MAX - 1);
@@ -433,7 +433,7 @@ static void move(const char *name, const char *host, unsigned port)
 				take_completion(0);
 		}
 		if (memcmp(source, sink, PIECE) || ends[2 * pair].flushed)
-			give_up("what was moved is not there");
+			abort_with("what was moved is not there");
 	}
 	close_adapter();
 	printf("MOVED %s\n", name);
@@ -450,12 +450,12 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	pairs = argc == 6 ? (unsigned)strtoul(argv[4], NULL, 10) : 0;
-	a_while_s = argc == 6 ? (unsigned)strtoul(argv[5], NULL, 10) : 0;
+	limit_s = argc == 6 ? (unsigned)strtoul(argv[5], NULL, 10) : 0;
 	if (pairs == 0 || pairs > PAIRS_MAX)
-		give_up("arguments: IA HOST PORT PAIRS SECONDS, or IA");
+		abort_with("arguments: IA HOST PORT PAIRS SECONDS, or IA");
 	buffer = aligned_alloc(4096, 2 * PAIRS_MAX * PIECE);
 	if (!buffer)
-		give_up("out of memory");
+		abort_with("out of memory");
 	memset(buffer, 1, 2 * PAIRS_MAX * PIECE);
 	open_adapter(argv[1], (unsigned)strtoul(argv[3], NULL, 10));
 	for (unsigned pair = 0; pair < pairs; pair++)

@@ -66,9 +66,9 @@ static void must(const char *call, DAT_RETURN ret)
 	exit(1);
 }
 
-static _Noreturn void give_up(const char *why)
+static _Noreturn void abort_with(const char *why)
 {
-	printf("GAVE UP %s\n", why);
+	printf("ABORTED %s\n", why);
 	exit(1);
 }
 
@@ -78,7 +78,7 @@ static DAT_EVENT next_event(DAT_EVD_HANDLE evd, const char *what)
 	DAT_COUNT more;
 
 	if (dat_evd_wait(evd, PATIENCE_US, 1, &event, &more) != DAT_SUCCESS)
-		give_up(what);
+		abort_with(what);
 	return event;
 }
 
@@ -116,7 +116,7 @@ static void finish(DAT_EVD_HANDLE evd, const char *what, size_t len)
 		exit(1);
 	}
 	if (data->transfered_length != len)
-		give_up(what);
+		abort_with(what);
 }
 
 static void post_receive(unsigned box)
@@ -207,7 +207,7 @@ static void serve(unsigned rounds)
 		struct place text = receive_text();
 
 		if (text.length < 32 || text.length > TEXT_MAX)
-			give_up("a text of an impossible length");
+			abort_with("a text of an impossible length");
 		memset(area->text, 0, text.length);
 		read_text(text);
 		check_text("what was read", area->text, round, text.length);
@@ -292,7 +292,7 @@ static void connect_to(const char *host, unsigned port)
 	struct sockaddr_in to = { .sin_family = AF_INET };
 
 	if (inet_pton(AF_INET, host, &to.sin_addr) != 1)
-		give_up("HOST must be an IPv4 address");
+		abort_with("HOST must be an IPv4 address");
 	must("dat_ep_connect",
 	     dat_ep_connect(ep, (DAT_IA_ADDRESS_PTR)&to, port, PATIENCE_US, 0, NULL,
 			    DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG));
@@ -305,11 +305,11 @@ int main(int argc, char **argv)
 	unsigned rounds;
 
 	if (!is_server && (argc != 7 || strcmp(argv[1], "client") != 0))
-		give_up("arguments: server IA PORT COUNT, or client IA PORT COUNT HOST SIZE");
+		abort_with("arguments: server IA PORT COUNT, or client IA PORT COUNT HOST SIZE");
 	rounds = (unsigned)strtoul(argv[4], NULL, 10);
 	area = aligned_alloc(4096, (sizeof(*area) + 4095) / 4096 * 4096);
 	if (!area)
-		give_up("out of memory");
+		abort_with("out of memory");
 	open_adapter(argv[2]);
 	if (is_server) {
 		accept_client((unsigned)strtoul(argv[3], NULL, 10));

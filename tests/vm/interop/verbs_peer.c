@@ -113,7 +113,7 @@ static struct ibv_wc completion(struct ibv_cq *cq, const char *what)
 		if (waited > 50)
 			usleep(100);
 	}
-	give_up(what);
+	abort_with(what);
 }
 
 long wait_received(void)
@@ -146,7 +146,7 @@ static struct rdma_cm_event *next_event(void)
 	struct rdma_cm_event *event;
 
 	if (poll(&ready, 1, PATIENCE_MS) != 1)
-		give_up("no event of the connection manager");
+		abort_with("no event of the connection manager");
 	if (rdma_get_cm_event(channel, &event))
 		fail("rdma_get_cm_event");
 	return event;
@@ -228,7 +228,7 @@ static struct sockaddr_in address(void)
 	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(set.port) };
 
 	if (inet_pton(AF_INET, set.host, &address.sin_addr) != 1)
-		give_up("host= must be an IPv4 address");
+		abort_with("host= must be an IPv4 address");
 	return address;
 }
 
@@ -288,7 +288,7 @@ static void run_connect(void)
 			return;
 		usleep(CONNECT_PAUSE_US);
 	}
-	give_up("nobody listens");
+	abort_with("nobody listens");
 }
 
 static void answer(struct rdma_cm_event *event)
@@ -327,7 +327,7 @@ static void run_listen(void)
 		struct rdma_cm_event *event = next_event();
 
 		if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST)
-			give_up(rdma_event_str(event->event));
+			abort_with(rdma_event_str(event->event));
 		answer(event);
 		hang_up();
 	}
@@ -348,7 +348,7 @@ int main(int argc, char **argv)
 		for (unsigned time = 0; time < set.times; time++)
 			run_connect();
 	} else {
-		give_up("no such role");
+		abort_with("no such role");
 	}
 	rdma_destroy_event_channel(channel);
 	printf("DONE\n");

@@ -9,8 +9,8 @@ begin
 fault() {
     local by=listen them=connect
     [ "$1" = connect ] && by=connect them=listen
-    try "$1" "" "talk=$2 by=$them" "" "" "EVENT broken" "got TERMINATE. layer $4, type $5, code $6"
-    try "$1" "" "talk=$2 by=$by" "" "" "Terminated.*$3"
+    try "$1" "" "exchange=$2 by=$them" "" "" "EVENT broken" "got TERMINATE. layer $4, type $5, code $6"
+    try "$1" "" "exchange=$2 by=$by" "" "" "Terminated.*$3"
 }
 fault connect write-key "InvalidStag" 1 1 0
 fault listen read-bounds "Bounds" 1 0 1

@@ -20,7 +20,7 @@ inject_fault() {
     # only when its requests are not answered. Every process gets the event of the port. The state of the
     # cable does not affect packets that a device sends to itself.
     check_end "broken=[0-9]* disconnected=[0-9]*"
-    [ "$1" = rxe ] || ! both_printed "^GOES ON" || fail_trial "connections still exist"
+    [ "$1" = rxe ] || ! both_printed "^CONNECTED" || fail_trial "connections still exist"
     ip link set $end up
     wait_until is_active || fail_trial "the device does not become active again"
     if [ "$1-$2" = rxe-link ]; then

@@ -12,11 +12,11 @@ late_service() {
     local service status
     conf other ib "$1 0"
     mkfifo "$work/go"
-    run_dat other listen late=1 host="$2" port=$port talk=greet < "$work/go" &
+    run_dat other listen late=1 host="$2" port=$port exchange=greet < "$work/go" &
     service=$!
     exec 4<> "$work/go"
     wait_for "the service's adapter is open" grep -q "^OPEN" "$work/other" || return
-    run_theirs connect host="$2" port=$port talk=greet &
+    run_theirs connect host="$2" port=$port exchange=greet &
     wait_for "the first refusal" grep -q "$refusals" "$work/theirs" || return
     echo >&4
     exec 4>&-
