@@ -1,4 +1,4 @@
-//! The initial inputs of the corpora: frames of golden captures and scripts of legal conversations.
+//! The initial inputs of the corpora: frames of golden captures and scripts of legal exchanges.
 //!
 //! The test `seeds_are_in_the_corpora` keeps the committed files equal to this list, and writes
 //! them when the environment variable `FUZZ_WRITE_SEEDS` is set.
@@ -31,7 +31,8 @@ const STARTUP: [(&str, &str); 9] = [
     ("http", "474554202f20485454502f312e310d0a"),
 ];
 
-/// FPDUs with their CRCs: streams of an initiator, of a responder, and captured from siw.
+/// Streams of FPDUs: of an initiator, of a responder, and captured from siw. The FPDUs of
+/// `two-segments` have no CRC.
 const STREAMS: [(&str, Side, &[&str]); 6] = [
     (
         "initiator-rev1",
@@ -88,7 +89,7 @@ const STREAMS: [(&str, Side, &[&str]); 6] = [
     ),
 ];
 
-/// Terminate messages behind their DDP header, in the layout of the RFC and of siw.
+/// Terminate messages without their DDP header, in the layout of the RFC and of siw.
 const TERMINATES: [(&str, &str); 8] = [
     ("tagged", "1100c0000013c140deadbe000000000000003000"),
     (
@@ -174,7 +175,8 @@ fn startup() -> Vec<Seed> {
     let mut seeds = Vec::new();
     for (name, frame) in STARTUP {
         for (kind, flags) in [("plain", 0x12), ("all", 0xFF), ("enhanced", 0xDB)] {
-            // IRD 4, limit 16, ORD 4, responder 4 and 4, private data up to 256, one byte of it.
+            // Initiator: IRD 4, at most 16; ORD 4. Responder: IRD 4, ORD 4. Private data: at most
+            // 256 bytes in a Request, and one byte in the answer.
             let mut bytes = vec![flags, 4, 0, 16, 0, 4, 0, 4, 0, 4, 0, 0, 1, 1];
             bytes.extend(hex(frame));
             seeds.push(seed("mpa_startup", format!("{name}-{kind}"), bytes));
@@ -189,8 +191,8 @@ fn streams() -> impl Iterator<Item = Seed> {
             Side::Initiator => 1,
             Side::Responder => 0,
         };
-        // Raw, RTR Write; IRD and ORD 4; two receives; no work; cuts of 3 and 30 bytes. The streams
-        // without CRC have it off.
+        // The flags select a raw stream and the RTR Write. Then: IRD 4 and ORD 4; two receives; no
+        // work; cuts of 3 and 30 bytes.
         let crc_off = if name == "two-segments" { 2 } else { 0 };
         let mut bytes = vec![0x20 | 0x10 | crc_off | role, 4, 4, 2, 8, 8, 0, 2, 3, 30];
         fpdus.iter().for_each(|fpdu| bytes.extend(hex(fpdu)));
@@ -198,7 +200,8 @@ fn streams() -> impl Iterator<Item = Seed> {
     })
 }
 
-/// Conversations in which each kind of segment is legal once, and then with one fault each.
+/// Scripts for each kind of segment. A script without a fault sends legal segments. A script with a
+/// fault sends them twice, and the first segment of the second time has the fault.
 fn scripts() -> Vec<Seed> {
     // Three receives of 80 bytes; work: two reads, an atomic; one cut.
     let setup = |flags: u8| {
@@ -239,8 +242,9 @@ fn scripts() -> Vec<Seed> {
 }
 
 fn reassembly() -> Vec<Seed> {
-    // MULPDU 128 on both sides, 16 receives; work of five kinds on one side, three on the other.
-    let conversation = |rtr: u8| {
+    // MULPDU 128 on both sides, 7 receives (16 modulo 9). Work of the initiator: one operation of
+    // each of the five kinds. Work of the responder: two Sends and an atomic.
+    let exchange = |rtr: u8| {
         let mut bytes = vec![rtr, 0, 0, 16];
         bytes.extend([5, 0, 44, 1, 1, 44, 1, 2, 44, 1, 3, 0, 0, 4, 0, 0]);
         bytes.extend([3, 0, 200, 0, 0x82, 100, 0, 4, 0, 0]);
@@ -248,14 +252,14 @@ fn reassembly() -> Vec<Seed> {
     };
     let mut seeds = Vec::new();
     for (name, rtr) in [("write", 0), ("read", 1), ("send", 2)] {
-        let bytes = conversation(rtr);
+        let bytes = exchange(rtr);
         seeds.push(seed("ddp_rdmap_reassembly", format!("clean-{name}"), bytes));
     }
     let faults = ["lost", "twice", "swapped", "damaged", "cut"];
     for (choice, fault) in (0..).zip(faults) {
         for which in [1, 4, 9] {
             let fault_bytes = vec![which, choice, 20, 0, 3];
-            let bytes = [conversation(0), fault_bytes].concat();
+            let bytes = [exchange(0), fault_bytes].concat();
             let name = format!("{fault}-{which}");
             seeds.push(seed("ddp_rdmap_reassembly", name, bytes));
         }

@@ -1,14 +1,14 @@
 //! Wire format of the messages of a rendezvous.
 //!
-//! The two ends exchange these messages on a kernel TCP connection to a port next to the service.
-//! The connecting end sends its adapters, the best first, and its Hello; the accepting end chooses.
-//! All fields are big-endian.
+//! The two ends exchange these messages on a kernel TCP connection to the rendezvous port of the
+//! service, which the iWARP port mapper names. The connecting end sends its adapters, the best first, and its
+//! Hello; the accepting end chooses an adapter. All fields are big-endian.
 //!
 //! ```text
 //! both    0  "SDPr"   4  version 1   5  kind   6  length of the whole, 16 bits
 //! offer   8  number of adapters, 32 bits   12  adapters, 4 bytes each: kind, 24 bits of zero
-//!            behind them  Hello (SDP, 92 bytes)
-//! answer  8  choice   9  adapter of the offer   10  why not   11  address family, 4 or 6
+//!            after them  Hello (SDP, 92 bytes)
+//! answer  8  choice   9  adapter of the offer   10  reason   11  address family, 4 or 6
 //!        12  zero, 32 bits   16  address, IPv4 in its last four bytes
 //!        32  connection qualifier, 64 bits   40  token
 //! ```
@@ -339,8 +339,15 @@ mod tests {
         assert_eq!(parsed.adapters, [None, Some(AdapterKind::Socket)]);
     }
 
-    /// Checks that no input panics, and that messages that are cut off, too long or of another kind
-    /// are refused.
+    #[test]
+    fn a_message_of_the_other_kind_is_refused() {
+        for answer in answers() {
+            assert_eq!(Offer::parse(&answer.emit()), Err(Malformed::Other));
+        }
+        assert_eq!(Answer::parse(&offer().emit()), Err(Malformed::Other));
+    }
+
+    /// Checks that no input panics, and that messages that are cut off or too long are refused.
     #[test]
     fn mutated_messages_are_refused_or_parsed() {
         let messages = answers().map(Answer::emit).into_iter();
@@ -374,16 +381,16 @@ mod tests {
         }
         near.write_all(&[bytes[bytes.len() - 1], b'x'])?;
         assert_eq!(incoming.receive(far.as_fd()), Ok(Some(&bytes[..])));
-        let mut behind = [0; 2];
+        let mut rest = [0; 2];
         let flags = rustix::net::RecvFlags::DONTWAIT;
-        let (count, _) = rustix::net::recv(&far, &mut behind[..], flags)?;
-        assert_eq!((count, behind[0]), (1, b'x'));
+        let (count, _) = rustix::net::recv(&far, &mut rest[..], flags)?;
+        assert_eq!((count, rest[0]), (1, b'x'));
         Ok(())
     }
 
     #[test]
     fn a_peer_that_closes_or_sends_another_message_is_an_error() -> std::io::Result<()> {
-        for (said, errno) in [
+        for (bytes, errno) in [
             (&b"SDP"[..], Errno::CONNRESET),
             (b"MPA ID Req Frame", Errno::PROTO),
             (b"SDPr\x02\x01\x00\x10", Errno::PROTONOSUPPORT),
@@ -391,7 +398,7 @@ mod tests {
             (b"SDPr\x01\x01\x00\x08", Errno::PROTO),
         ] {
             let (mut near, far) = UnixStream::pair()?;
-            near.write_all(said)?;
+            near.write_all(bytes)?;
             drop(near);
             assert_eq!(Incoming::default().receive(far.as_fd()), Err(errno));
         }

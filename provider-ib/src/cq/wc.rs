@@ -5,7 +5,7 @@ use verbs_dl::types::*;
 
 use crate::work::{Posted, Work};
 
-/// The status of a completion.
+/// Translates the status of a completion. A status that DAT does not have is a transport error.
 pub(super) fn status_of(status: ibv_wc_status) -> WcStatus {
     match status {
         IBV_WC_SUCCESS => WcStatus::Success,
@@ -31,8 +31,8 @@ pub(super) fn status_of(status: ibv_wc_status) -> WcStatus {
 pub(super) fn received(work: &Work, posted: &Posted, wc: &ibv_wc) -> Completion {
     let mut completion = work.completion(posted, WcStatus::Success);
     completion.byte_len = wc.byte_len;
-    // SAFETY: both members are words at the same offset, and every device writes all of an entry
-    // whose flags determine which member is valid.
+    // SAFETY: both members are words of 32 bits at the same offset, and every value of a word is
+    // valid. Every device writes this word of an entry whose flags say that the word is valid.
     let word = unsafe { wc.__bindgen_anon_1.imm_data };
     if wc.wc_flags & IBV_WC_WITH_INV != 0 {
         completion.opcode = WcOpcode::RecvInvalidate;

@@ -41,7 +41,7 @@ const FAULTS: &[ToolsFault] = &[
     ToolsFault {
         options: "-b 0 -W -B 10",
         end: End::Prints("ERROR: dat_rdma_write() DAT_LENGTH_ERROR"),
-        why: "the ping-pong writes its first byte into the peer's buffer of none",
+        why: "the ping-pong writes its first byte into the peer's buffer of 0 bytes",
     },
 ];
 

@@ -27,7 +27,7 @@ use super::{calls::Calls, memory, session};
 
 /// Bytes of payload memory. Peers may write to it while this program does not access it.
 const ARENA_LEN: usize = 1 << 16;
-/// The limit of objects of one program.
+/// The maximum number of objects of one program.
 const OBJECTS_MAX: usize = 64;
 /// The time after which a close may count as hanging.
 const CLOSE_MAX: Duration = Duration::from_secs(8);
@@ -96,9 +96,9 @@ pub struct World {
     pub(super) objects: Vec<Object>,
     /// Keys of regions and windows.
     pub(super) contexts: Vec<u32>,
-    /// Service numbers to connect to.
+    /// Connection qualifiers for which this program has created a service point.
     pub(super) quals: BTreeSet<u64>,
-    /// Connected sockets to give to the library, with the links in `/proc` that identify them.
+    /// Connected sockets to pass to the library, with the links in `/proc` that identify them.
     sockets: Vec<(RawFd, PathBuf)>,
     /// Other descriptors, with the links in `/proc` that identify them.
     dummies: Vec<(RawFd, PathBuf)>,
@@ -327,8 +327,8 @@ impl World {
         }
     }
 
-    /// Chooses a service number: one with a listener, or one from `PORT_BASE` on that may have
-    /// none.
+    /// Chooses a connection qualifier: one of a service point of this program, one from
+    /// `PORT_BASE` on, or an invalid one.
     pub(super) fn qual(&self, input: &mut Input<'_>) -> DatConnQual {
         let choice = input.byte();
         match choice {

@@ -1,4 +1,4 @@
-"""Ends of connections that a child uses: in order, by reset, and before the child has read bytes."""
+"""Connections of a child that end: in order, by a reset, or before the child has read all bytes."""
 
 import os
 import select
@@ -60,7 +60,7 @@ def see_reset(peer):
     assert peer.recv(10) == b""
 
 
-# The kernel's Unix sockets have no reset without unread bytes.
+# A Unix socket causes a reset only if it is closed with unread bytes.
 if not LOCAL:
     server, client = connected(reset)
     child = forked(see_reset, server)
@@ -82,7 +82,7 @@ def be_reset(client):
         pass
 
 
-def linger(peer):
+def close_by_reset(peer):
     receive(peer, 12)
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     peer.close()
@@ -93,14 +93,14 @@ def leave_unread(peer):
     peer.close()
 
 
-for way in (leave_unread,) if LOCAL else (linger, leave_unread):
+for way in (leave_unread,) if LOCAL else (close_by_reset, leave_unread):
     server, client = connected(be_reset)
     child = forked(way, server)
     server.close()
     ended(child, client)
 
 
-# The child shuts its direction down and continues to read.
+# The child shuts down its sending direction and continues to read.
 def read_then_send(client):
     got = bytearray()
     while chunk := client.recv(100):

@@ -24,7 +24,8 @@ pub(crate) struct Consumer {
     /// The pieces of the current record, if it is a reference.
     pieces: [Piece; PIECES_MAX],
     piece_count: usize,
-    /// True if the producer may wait for a release or a pull since it was last notified.
+    /// True if room was released, or a pull has ended, since the last
+    /// [`must_notify`](Self::must_notify).
     has_progress: bool,
 }
 
@@ -84,7 +85,8 @@ impl Consumer {
         self.offset()
     }
 
-    /// Returns a handle that checks for a record without the consumer.
+    /// Returns the memory of the ring, in which a caller can check for a record without the
+    /// consumer.
     pub(crate) fn half(&self) -> &Half {
         &self.half
     }
@@ -195,8 +197,8 @@ impl Consumer {
         word.store(can_pull.into(), Ordering::Release);
     }
 
-    /// The word by which the process of the producer can be recognised. The peer may have written
-    /// any value.
+    /// Returns the address and the value of the word by which the process of the producer can be
+    /// recognised. The peer may have written any address and any value.
     pub(crate) fn known_word(&self) -> KnownWord {
         let load = |at| self.half.control_word(at).load(Ordering::Acquire);
         KnownWord {
@@ -230,7 +232,7 @@ impl Consumer {
         to_end.min(record::record_max(self.half.len()))
     }
 
-    /// Continues at the front of the data area.
+    /// Moves the position to the front of the data area.
     #[cold]
     fn skip(&mut self, word: Word) -> Result<(), Corrupt> {
         let at = self.offset();
@@ -271,8 +273,8 @@ impl Consumer {
         }
         let mut total = 0_u64;
         let first = at + record::pieces_at(header_len);
-        let places = (first..).step_by(PIECE_LEN);
-        for (piece, at) in self.pieces[..count].iter_mut().zip(places) {
+        let offsets = (first..).step_by(PIECE_LEN);
+        for (piece, at) in self.pieces[..count].iter_mut().zip(offsets) {
             let len = self.half.word(at + 8).load(Ordering::Relaxed);
             piece.addr = self.half.word(at).load(Ordering::Relaxed);
             piece.len = match u32::try_from(len) {
