@@ -32,7 +32,7 @@ pub struct Dispatch<R> {
 impl<R: Rnic> Dispatch<R> {
     /// Creates the receiver for the IA with the handle `ia`. Events before the IA is published are
     /// dropped.
-    #[expect(clippy::new_ret_no_self, reason = "the RNIC uses it as the trait")]
+    #[expect(clippy::new_ret_no_self, reason = "the RNIC receives a trait object")]
     pub(crate) fn new(ia: Handle) -> Arc<dyn Upcall<R>> {
         Arc::new(Self {
             ia,

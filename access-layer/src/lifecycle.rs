@@ -91,7 +91,7 @@ impl<R: Rnic> Ia<R> {
                 .any(|evd| evd.upgrade().is_some_and(|evd| evd.is_used()))
         };
         let alone = || this.pin_count() == 1 && (Arc::strong_count(&ia) == 2 || has_used_evd());
-        if !is_quiet(alone) {
+        if !wait_until(alone) {
             tracing::error!(
                 ia = %ia.name(),
                 "calls of other threads have not returned; closing anyway"
@@ -127,8 +127,8 @@ impl<R: Rnic> Ia<R> {
     }
 }
 
-/// Waits until `condition` is true, at most for [`QUIESCENCE_LIMIT`].
-fn is_quiet(condition: impl Fn() -> bool) -> bool {
+/// Waits until `condition` is true. Returns false if it is not true within [`QUIESCENCE_LIMIT`].
+fn wait_until(condition: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + QUIESCENCE_LIMIT;
     let mut pause = Duration::from_micros(20);
     while !condition() {

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ops::observe::{
-    Carrier, Counter, Description, Kind, Meter, Native, NativeRecord, Place, Record, State, Writer,
+    Carrier, Counter, Description, Kind, Meter, Native, NativeRecord, PageRoot, Record, State,
+    Writer,
 };
 use ops::{Half, OffloadStream, Readiness, Watch};
 use rustix::io::Errno;
@@ -43,7 +44,7 @@ pub(crate) fn native_record(number: u32) -> Option<NativeRecord> {
 /// Several threads may call this at once. No thread waits for another thread, which the child of a
 /// fork may lack.
 fn begin() {
-    WRITER.begin(Place::choose(host::environment::variable));
+    WRITER.begin(PageRoot::choose(host::environment::variable));
     if !BEGUN.swap(true, Ordering::AcqRel) {
         host::forks::around(None, None, Some(in_child));
         // SAFETY: the handler may run at the exit: it removes a file.

@@ -2,8 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
+use crate::observe::directory::{Directory, Name, Opened, PageRoot};
 use crate::observe::layout::{HEADER_LEN, PAGE_LEN};
-use crate::observe::place::{Directory, Name, Opened, Place};
 use crate::observe::process::{self, ProcessState};
 use crate::observe::snapshot::{Fault, Row, Snapshot, Totals, len_used};
 
@@ -43,10 +43,10 @@ pub struct Listing {
 impl Listing {
     /// Reads all pages, and removes those of processes that have ended.
     #[must_use]
-    pub fn read(place: &Place) -> Self {
+    pub fn read(root: &PageRoot) -> Self {
         let mut listing = Self::default();
         let here = process::space("pid");
-        for directory in place.readable() {
+        for directory in root.readable() {
             for name in directory.names() {
                 match look(&directory, name, here) {
                     Found::Process(process) => listing.processes.push(*process),
@@ -64,8 +64,8 @@ impl Listing {
 /// Removes at most `most` pages of the calling user whose processes have ended. This runs when a
 /// program has its first socket, so it must be cheap: a living process is recognised by the page's
 /// name without opening the page, and only the header of other pages is read.
-pub(super) fn sweep(place: &Place, most: usize) {
-    let Ok(directory) = place.own() else {
+pub(super) fn sweep(root: &PageRoot, most: usize) {
+    let Ok(directory) = root.own() else {
         return;
     };
     let here = process::space("pid");

@@ -11,7 +11,7 @@
 //! | [`writer`], [`record`] | the page of this process, and its records |
 //! | [`native`] | the records of sockets that stay on TCP |
 //! | `page`, `claims` | the mapping, and its records in use |
-//! | [`place`] | the directories of pages, and the names of the files |
+//! | [`directory`] | the directories of pages, and the names of the files |
 //! | [`process`] | checks whether the process of a page still runs |
 //! | [`snapshot`] | the parser from untrusted bytes to sockets, or to a fault |
 //! | [`listing`] | all pages that the caller may read; those of dead processes are removed |
@@ -22,11 +22,11 @@
 mod claims;
 mod counter;
 pub mod description;
+pub mod directory;
 pub mod layout;
 pub mod listing;
 pub mod native;
 mod page;
-pub mod place;
 pub mod process;
 pub mod record;
 pub mod snapshot;
@@ -35,9 +35,9 @@ pub mod writer;
 
 pub use counter::{Counter, Meter};
 pub use description::{Carrier, Description, Kind};
+pub use directory::PageRoot;
 pub use listing::{Listing, Process};
 pub use native::{Native, NativeRecord};
-pub use place::Place;
 pub use record::{Record, Tally};
 pub use snapshot::{Fault, Row, Snapshot, Totals};
 pub use state::State;

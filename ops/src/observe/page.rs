@@ -12,11 +12,11 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::observe::claims::{CHUNK, Claims};
 use crate::observe::description::words;
+use crate::observe::directory::{Name, PageRoot};
 use crate::observe::layout::{
     HEADER_LEN, Header, MAGIC, PAGE_LEN, REASON_WORDS, RECORD_LEN, RECORDS_MAX, ReasonSlot, Slot,
     VERSION, WORDS,
 };
-use crate::observe::place::{Name, Place};
 use crate::observe::process;
 use crate::observe::state::State;
 
@@ -36,7 +36,7 @@ pub(super) struct Page {
 #[derive(Debug)]
 struct Memory {
     base: NonNull<u8>,
-    place: Place,
+    root: PageRoot,
     owner: u32,
     name: Name,
 }
@@ -49,8 +49,8 @@ unsafe impl Sync for Memory {}
 
 impl Page {
     /// Makes a page. If that fails, the result is a page without records.
-    pub(super) fn make(place: &Place) -> Self {
-        Self::of(Memory::make(place).ok())
+    pub(super) fn make(root: &PageRoot) -> Self {
+        Self::of(Memory::make(root).ok())
     }
 
     /// Returns a page without records.
@@ -140,7 +140,7 @@ impl Page {
     pub(super) fn withdraw(&self) {
         if let Some(memory) = &self.memory
             && process::own_pid() == Some(memory.name.pid)
-            && let Ok(directory) = memory.place.of(memory.owner)
+            && let Ok(directory) = memory.root.of(memory.owner)
         {
             directory.remove(memory.name);
         }
@@ -148,9 +148,9 @@ impl Page {
 }
 
 impl Memory {
-    fn make(place: &Place) -> Result<Self, Errno> {
+    fn make(root: &PageRoot) -> Result<Self, Errno> {
         let (pid, started) = process::own().ok_or(Errno::NOSYS)?;
-        let directory = place.own()?;
+        let directory = root.own()?;
         let name = Name {
             pid,
             started,
@@ -159,7 +159,7 @@ impl Memory {
         let file = directory.create(name)?;
         let made = Self::map(&file).map(|base| Self {
             base,
-            place: place.clone(),
+            root: root.clone(),
             owner: directory.owner,
             name,
         });

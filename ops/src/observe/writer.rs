@@ -4,9 +4,9 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use crate::observe::directory::PageRoot;
 use crate::observe::listing;
 use crate::observe::page::Page;
-use crate::observe::place::Place;
 
 /// The maximum number of pages of ended processes that are removed when a page is made.
 const SWEPT: usize = 32;
@@ -18,7 +18,7 @@ pub struct Writer {
     page: AtomicPtr<Page>,
     /// The number of calls of [`Writer::forked`], in the ancestors of this process as well.
     forks: AtomicU32,
-    place: OnceLock<Place>,
+    root: OnceLock<PageRoot>,
 }
 
 impl Writer {
@@ -28,14 +28,14 @@ impl Writer {
         Self {
             page: AtomicPtr::new(ptr::null_mut()),
             forks: AtomicU32::new(0),
-            place: OnceLock::new(),
+            root: OnceLock::new(),
         }
     }
 
-    /// Sets the place of the page. Without a place no page is made.
-    pub fn begin(&self, place: Place) {
+    /// Sets the directory for the page. Without a directory no page is made.
+    pub fn begin(&self, root: PageRoot) {
         // The first call decides; later calls have no effect.
-        let _ = self.place.set(place);
+        let _ = self.root.set(root);
     }
 
     /// Detaches the child of a `fork` from its parent's page; the child calls this before anything
@@ -73,10 +73,10 @@ impl Writer {
         if let Some(page) = self.page() {
             return page;
         }
-        let page = match self.place.get() {
-            Some(place) => {
-                listing::sweep(place, SWEPT);
-                Page::make(place)
+        let page = match self.root.get() {
+            Some(root) => {
+                listing::sweep(root, SWEPT);
+                Page::make(root)
             }
             None => Page::none(),
         };

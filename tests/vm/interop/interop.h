@@ -67,7 +67,7 @@ _Noreturn void abort_with(const char *why);
 void make_private_data(unsigned char *to, size_t len);
 void check_private_data(const void *data, size_t len);
 
-/* Runs the exchange that `exchange` selects over an established connection whose first receive (INBOX)
+/* Runs the exchange of the settings over an established connection whose first receive (INBOX)
  * is posted. Returns when the connection is to be closed, or when the fault has ended it. */
 void run_exchange(int connects);
 /* Returns 1 if this side closes first after run_exchange(). */

@@ -180,7 +180,7 @@ static void make_queues(void)
 	send_cq = ibv_create_cq(id->verbs, QUEUE_LEN, NULL, NULL, 0);
 	recv_cq = ibv_create_cq(id->verbs, QUEUE_LEN, NULL, NULL, 0);
 	if (!pd || !send_cq || !recv_cq)
-		fail("making queues");
+		fail("creating queues");
 	attr.send_cq = send_cq;
 	attr.recv_cq = recv_cq;
 	attr.cap.max_send_wr = attr.cap.max_recv_wr = QUEUE_LEN;
@@ -214,7 +214,7 @@ static struct rdma_conn_param parameters(unsigned char *private_data)
 					 .initiator_depth = (uint8_t)set.reads };
 }
 
-static void live(int connects)
+static void run_and_disconnect(int connects)
 {
 	run_exchange(connects);
 	if (closes(connects))
@@ -232,8 +232,8 @@ static struct sockaddr_in address(void)
 	return address;
 }
 
-/* Makes one attempt. Returns 1 if the peer has answered. */
-static int dial(void)
+/* Connects once. Returns 1 if the peer has answered. */
+static int connect_once(void)
 {
 	struct sockaddr_in to = address();
 	unsigned char private_data[256];
@@ -267,11 +267,11 @@ static int dial(void)
 		return 1;
 	}
 	printf("CONNECTED\n");
-	live(1);
+	run_and_disconnect(1);
 	return 1;
 }
 
-static void hang_up(void)
+static void destroy_id(void)
 {
 	if (id->qp)
 		free_queues();
@@ -281,17 +281,17 @@ static void hang_up(void)
 static void run_connect(void)
 {
 	for (unsigned tries = 0; tries < CONNECT_TRIES; tries++) {
-		int answered = dial();
+		int answered = connect_once();
 
-		hang_up();
+		destroy_id();
 		if (answered)
 			return;
 		usleep(CONNECT_PAUSE_US);
 	}
-	abort_with("nobody listens");
+	abort_with("no peer listens");
 }
 
-static void answer(struct rdma_cm_event *event)
+static void answer_request(struct rdma_cm_event *event)
 {
 	unsigned char private_data[256];
 	struct rdma_conn_param param = parameters(private_data);
@@ -310,7 +310,7 @@ static void answer(struct rdma_cm_event *event)
 		fail("rdma_accept");
 	expect(RDMA_CM_EVENT_ESTABLISHED);
 	printf("ACCEPTED\n");
-	live(0);
+	run_and_disconnect(0);
 }
 
 static void run_listen(void)
@@ -328,8 +328,8 @@ static void run_listen(void)
 
 		if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST)
 			abort_with(rdma_event_str(event->event));
-		answer(event);
-		hang_up();
+		answer_request(event);
+		destroy_id();
 	}
 	rdma_destroy_id(listener);
 }
@@ -340,7 +340,7 @@ int main(int argc, char **argv)
 	channel = rdma_create_event_channel();
 	buffer = aligned_alloc(4096, BUFFER_LEN);
 	if (!channel || !buffer)
-		fail("beginning");
+		fail("set-up");
 	memset(buffer, 0, BUFFER_LEN);
 	if (strcmp(set.role, "listen") == 0) {
 		run_listen();

@@ -2,7 +2,7 @@
 
 use dat_api::abi::*;
 
-/// Names of values.
+/// Values and their names.
 type Names = &'static [(u32, &'static str)];
 
 /// Pairs the values of constants with their names.
@@ -35,7 +35,7 @@ const ENUMS: &[(&str, Names)] = &[
     ),
 ];
 
-/// Attributes that are several values, as bits; the value zero is always among them.
+/// Attributes that are sets of values, one bit for each. A value of zero belongs to every set.
 const MASKS: &[(&str, Names)] = &[
     (
         "lmr_mem_types_supported",
@@ -73,8 +73,8 @@ const MASKS: &[(&str, Names)] = &[
     ),
 ];
 
-/// The names of an attribute's value, separated by blanks; `None` for an attribute that
-/// is a number.
+/// Returns the names of an attribute's value, separated by blanks. Returns `None` for an attribute
+/// that is a number.
 pub(crate) fn of(attribute: &str, value: u32) -> Option<String> {
     let find = |list: &[(&str, Names)]| {
         let found = list.iter().find(|(name, _)| *name == attribute);
@@ -85,8 +85,8 @@ pub(crate) fn of(attribute: &str, value: u32) -> Option<String> {
         return Some(found.map_or_else(|| value.to_string(), |(_, name)| (*name).to_owned()));
     }
     let names = find(MASKS)?;
-    let held = names.iter().filter(|(bit, _)| value & bit == *bit);
-    let mut words: Vec<String> = held.map(|(_, name)| (*name).to_owned()).collect();
+    let set = names.iter().filter(|(bit, _)| value & bit == *bit);
+    let mut words: Vec<String> = set.map(|(_, name)| (*name).to_owned()).collect();
     let unknown = names.iter().fold(value, |rest, (bit, _)| rest & !bit);
     if unknown != 0 {
         words.push(format!("{unknown:#x}"));

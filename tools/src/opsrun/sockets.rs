@@ -198,14 +198,14 @@ fn address(address: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use ops::observe::{Description, Listing, Meter as _, Place, Writer};
+    use ops::observe::{Description, Listing, Meter as _, PageRoot, Writer};
 
     use super::*;
     use tool_args::opsrun::{Args, Command};
 
     fn written(dir: &std::path::Path) -> Listing {
         static WRITER: Writer = Writer::new();
-        WRITER.begin(Place::at(dir));
+        WRITER.begin(PageRoot::at(dir));
         let list = |kind, remote: &str, carrier, state| {
             let local = "192.0.2.1:40000".parse().unwrap();
             let remote = remote.parse().unwrap();
@@ -235,7 +235,7 @@ mod tests {
             (Counter::StallsRoom, 2),
         ]);
         three.count(Counter::AcceptedTcp, 2);
-        Listing::read(&Place::at(dir))
+        Listing::read(&PageRoot::at(dir))
     }
 
     fn shown(header: bool, info: bool) -> Shown {

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ops::observe::{Listing, Place};
+use ops::observe::{Listing, PageRoot};
 use serde_json::{Value, json};
 use tool_args::opsrun::Listed;
 
@@ -13,12 +13,12 @@ use crate::{openmetrics, watch};
 
 /// Prints the sockets.
 pub(crate) fn run(how: Listed) -> Result<ExitCode> {
-    let place = Place::choose(host::environment::variable);
+    let root = PageRoot::choose(host::environment::variable);
     if let Some(interval) = how.watch {
         let shown = Shown::of(how);
-        return written(watch::run(&place, interval, shown));
+        return written(watch::run(&root, interval, shown));
     }
-    let listing = Listing::read(&place);
+    let listing = Listing::read(&root);
     for (user, name, fault) in &listing.faults {
         eprintln!("opsrun: page {name} of user {user} is not read: {fault}");
     }

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ops::observe::{Counter, Listing, Place, Process, Row};
+use ops::observe::{Counter, Listing, PageRoot, Process, Row};
 
 use crate::columns::Column;
 use crate::sockets::{self, Shown};
@@ -47,10 +47,10 @@ struct Sample {
 
 /// Prints the list at each interval until output fails, for instance because the reader of a pipe
 /// has closed it.
-pub(crate) fn run(place: &Place, interval: Duration, shown: Shown) -> io::Result<()> {
+pub(crate) fn run(root: &PageRoot, interval: Duration, shown: Shown) -> io::Result<()> {
     let mut last: Option<Sample> = None;
     loop {
-        let listing = Listing::read(place);
+        let listing = Listing::read(root);
         let sample = Sample::of(&listing, Instant::now());
         show(&frame(&listing, &sample, last.as_ref(), shown))?;
         last = Some(sample);
@@ -215,8 +215,8 @@ mod tests {
     fn a_frame_has_the_bytes_per_second_since_the_last_one() {
         static WRITER: Writer = Writer::new();
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::at(dir.path());
-        WRITER.begin(place.clone());
+        let root = PageRoot::at(dir.path());
+        WRITER.begin(root.clone());
         let list = |carrier, state| {
             let description = Description {
                 kind: Kind::Connection,
@@ -237,7 +237,7 @@ mod tests {
         let _kernel = list(tcp, State::Native);
         one.count(Counter::Sent, 1000);
         let start = Instant::now();
-        let listing = Listing::read(&place);
+        let listing = Listing::read(&root);
         let first = Sample::of(&listing, start);
         let text = frame(&listing, &first, None, shown(true));
         assert!(text.starts_with("processes 1, sockets 2\nProto "), "{text}");
@@ -247,7 +247,7 @@ mod tests {
         one.count(Counter::Received, 10);
         let two = list(sdp(), State::Established);
         two.count(Counter::Sent, 7);
-        let listing = Listing::read(&place);
+        let listing = Listing::read(&root);
         let second = Sample::of(&listing, start + Duration::from_secs(2));
         let text = frame(&listing, &second, Some(&first), shown(false));
         let lines: Vec<Vec<&str>> = text

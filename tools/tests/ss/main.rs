@@ -7,7 +7,9 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use ops::observe::{Carrier, Counter, Description, Kind, Meter as _, Place, Record, State, Writer};
+use ops::observe::{
+    Carrier, Counter, Description, Kind, Meter as _, PageRoot, Record, State, Writer,
+};
 
 use metrics::{Exposition, parse};
 
@@ -63,7 +65,7 @@ fn value(metrics: &Exposition, name: &str, labels: &[(&str, &str)]) -> f64 {
 fn metrics_are_those_of_the_sockets_and_pass_a_strict_parser() {
     static WRITER: Writer = Writer::new();
     let dir = tempfile::tempdir().unwrap();
-    WRITER.begin(Place::at(dir.path()));
+    WRITER.begin(PageRoot::at(dir.path()));
     let one = list(&WRITER, Kind::Connection, sdp(), State::Established);
     let two = list(&WRITER, Kind::Connection, sdp(), State::Established);
     let listener = list(&WRITER, Kind::Listener, sdp(), State::Listening);
@@ -132,7 +134,7 @@ fn metrics_are_those_of_the_sockets_and_pass_a_strict_parser() {
 fn a_watch_prints_again_and_ends_with_its_reader() {
     static WRITER: Writer = Writer::new();
     let dir = tempfile::tempdir().unwrap();
-    WRITER.begin(Place::at(dir.path()));
+    WRITER.begin(PageRoot::at(dir.path()));
     let one = list(&WRITER, Kind::Connection, sdp(), State::Established);
     let mut child = ss(dir.path())
         .args(["--watch", "0.1"])
@@ -169,7 +171,7 @@ fn a_watch_prints_again_and_ends_with_its_reader() {
 fn the_counters_of_a_protocol_are_printed_below_its_connection() {
     static WRITER: Writer = Writer::new();
     let dir = tempfile::tempdir().unwrap();
-    WRITER.begin(Place::at(dir.path()));
+    WRITER.begin(PageRoot::at(dir.path()));
     let one = list(&WRITER, Kind::Connection, sdp(), State::Established);
     let _other = list(&WRITER, Kind::Connection, sdp(), State::Established);
     one.set(&[(Counter::Credits, 0), (Counter::SentRead, 1 << 40)]);

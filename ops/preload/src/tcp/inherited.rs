@@ -1,4 +1,5 @@
-//! The options that an accepted socket inherits from its listener: as over TCP, all that were set.
+//! The options that an accepted socket inherits from its listener: all options that the program has
+//! set, as over TCP.
 //!
 //! An accept costs one system call for each option below, and one more for each option that differs
 //! from that of a new socket.
@@ -97,11 +98,12 @@ pub(crate) fn bit_of(level: c_int, name: c_int) -> u64 {
         (SOL_SOCKET, SO_RCVBUFFORCE) => SO_RCVBUF,
         _ => name,
     };
-    let place = options(Family::V6).position(|option| *option == (level, name));
-    place.map_or(0, |place| 1 << place)
+    let index = options(Family::V6).position(|option| *option == (level, name));
+    index.map_or(0, |index| 1 << index)
 }
 
-/// Returns the options in `among` whose values differ from those of a new socket.
+/// Returns the options whose values differ from those of a new socket. `among` is a set of bits of
+/// [`bit_of`]: other options are not returned.
 pub(crate) fn set_on(
     socket: BorrowedFd<'_>,
     family: Family,
@@ -115,14 +117,14 @@ pub(crate) fn set_on(
     options(family)
         .zip(new)
         .enumerate()
-        .filter(move |(place, _)| among & (1 << place) != 0)
+        .filter(move |(index, _)| among & (1 << index) != 0)
         .filter_map(move |(_, (&(level, name), new))| {
             let value = Value::of(fd, level, name)?;
             (*new != Some(value)).then_some((level, name, value))
         })
 }
 
-/// Makes a TCP socket with a high number, out of the program's way.
+/// Makes a TCP socket with a descriptor above those that programs use.
 pub(crate) fn new(family: Family) -> Result<OwnedFd, Errno> {
     let domain = match family {
         Family::V4 => AddressFamily::INET,
@@ -145,9 +147,10 @@ fn options(family: Family) -> impl Iterator<Item = &'static (c_int, c_int)> {
     OF_ALL.iter().chain(more)
 }
 
-/// Returns the cache of a new socket's options.
+/// Returns the cache of the options of a new socket.
 fn known(family: Family) -> &'static PerProcess<Vec<Option<Value>>> {
-    // The cache has no lock to wait for: after a fork its holder may be a thread of the parent.
+    // The cache has no lock. A thread that held a lock during a fork would not exist in the child,
+    // and the child would wait for ever.
     static V4: PerProcess<Vec<Option<Value>>> = PerProcess::new();
     static V6: PerProcess<Vec<Option<Value>>> = PerProcess::new();
     match family {
@@ -156,7 +159,8 @@ fn known(family: Family) -> &'static PerProcess<Vec<Option<Value>>> {
     }
 }
 
-/// Returns the options of a new socket of a family. They are read once in each process.
+/// Returns the values of the options of a new socket of a family. The values are read once in each
+/// process, from the socket `made`.
 fn as_new(family: Family, made: BorrowedFd<'_>) -> &'static [Option<Value>] {
     known(family).get_or_init(|| {
         let fd = made.as_raw_fd();
@@ -185,7 +189,7 @@ impl Value {
         c_int::from_ne_bytes([a, b, c, d])
     }
 
-    /// Returns the bytes for the program.
+    /// Returns the bytes that `getsockopt` returns to the program.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..(self.len as usize).min(self.bytes.len())]
     }

@@ -1,4 +1,4 @@
-"""The first lines of the scripts of this directory: a connection whose client is another process."""
+"""The functions of the scripts of this directory, each of which begins with a copy of this file."""
 
 import os
 import select
@@ -6,7 +6,8 @@ import socket
 
 
 def connected(dial):
-    """The server's end of a connection to a process that runs `dial` with the client's end."""
+    """Forks a client that runs `dial` with its end of a connection. Returns the server's end, and the
+    process id of the client."""
     listener = socket.create_server(("127.0.0.1", 0))
     client = os.fork()
     if client == 0:

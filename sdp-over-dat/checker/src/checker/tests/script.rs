@@ -2,7 +2,7 @@
 
 use crate::{Broken, Checker, Records, Side, TraceWriter};
 
-/// A message without its numbers. Payload is counted and not kept.
+/// A message without MSeq and MSeqAck. Only the length of its payload is stored.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     mid: u8,
@@ -10,7 +10,7 @@ pub(super) struct Message {
     words: [u32; 5],
     words_used: usize,
     payload: u32,
-    /// The number that MSeqAck lags behind the received messages.
+    /// The number of received messages that MSeqAck does not acknowledge.
     unacknowledged: u32,
 }
 
@@ -44,7 +44,7 @@ impl Message {
         self
     }
 
-    /// Makes MSeqAck stop `count` messages before the last received one.
+    /// Lets MSeqAck omit the last `count` received messages.
     pub(super) const fn unacknowledged(mut self, count: u32) -> Self {
         self.unacknowledged = count;
         self
@@ -79,26 +79,28 @@ pub(super) const SINK_CANCEL_ACK: Message = bare(0x0a);
 pub(super) const SUSPEND: Message = message(0x0d, [0, 0x11390, 0, 0, 0], 2);
 pub(super) const SUSPENDED: Message = bare(0x0e);
 pub(super) const UPDATE: Message = bare(0xff);
-/// Changes by the source of a half.
+/// ModeChange messages that a data source sends.
 pub(super) const TO_BUFFERED: Message = mode(0x00);
 pub(super) const TO_PIPELINED: Message = mode(0x20);
 pub(super) const TO_COMBINED: Message = mode(0x10);
-/// The change by the sink of a half.
+/// The ModeChange message that a data sink sends.
 pub(super) const SINK_TO_COMBINED: Message = mode(0x90);
 
 pub(super) const fn data(bytes: u32) -> Message {
     bare(0xff).payload(bytes)
 }
 
+/// RdmaWrCompl for `bytes` bytes.
 pub(super) const fn written(bytes: u32) -> Message {
     with_number(0x05, bytes)
 }
 
+/// RdmaRdCompl for `bytes` bytes.
 pub(super) const fn read(bytes: u32) -> Message {
     with_number(0x06, bytes)
 }
 
-/// ModeChange with this first byte of its header.
+/// ModeChange whose own header begins with this byte.
 pub(super) const fn mode(byte: u8) -> Message {
     with_number(0x07, (byte as u32) << 24)
 }
@@ -192,7 +194,7 @@ impl Connection {
         }
     }
 
-    /// Makes a step. The result is that of the message that is sent.
+    /// Makes a step. Returns the verdict about the message that the step sends, if any.
     pub(super) fn step(&mut self, step: Step) -> Result<(), Broken> {
         match step {
             Step::Delivers(side, message) => {
@@ -208,7 +210,7 @@ impl Connection {
         }
     }
 
-    /// The verdict about a message, which is not sent.
+    /// Returns the verdict about a message without sending it.
     pub(super) fn would_send(&self, side: Side, message: Message) -> Result<(), Broken> {
         let at = index(side);
         let (head, len) = message.head(self.sent[at] + 1, self.received[at]);
@@ -238,7 +240,7 @@ impl Connection {
         }
     }
 
-    /// The verdict about each end's trace.
+    /// Returns the verdict about each end's trace.
     pub(super) fn traces(self) -> [Result<(), Broken>; 2] {
         let mut sides = [Side::Active, Side::Passive].into_iter();
         self.traces.map(|trace| {

@@ -21,7 +21,7 @@ const PREFIX: &str = "ops-";
 
 /// The directory that contains the directories of the users.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct PageRoot {
     base: PathBuf,
 }
 
@@ -58,8 +58,9 @@ pub struct Opened {
     pub identity: (u64, u64),
 }
 
-impl Place {
-    /// Returns the place that the environment names, or the default; `lookup` reads a variable.
+impl PageRoot {
+    /// Returns the directory that [`VARIABLE`] names, or `/dev/shm`. `lookup` reads a variable of
+    /// the environment.
     #[must_use]
     pub fn choose(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
         let named = lookup(VARIABLE).filter(|path| !path.is_empty());
@@ -75,7 +76,8 @@ impl Place {
     /// Returns the calling user's directory, and makes it if it does not exist.
     ///
     /// # Errors
-    /// `EPERM` if another user has taken the name, else the error of `mkdir` or `open`.
+    /// `EPERM` if the directory belongs to another user or is open to others, else the error of
+    /// `mkdir` or `open`.
     pub fn own(&self) -> Result<Directory, Errno> {
         let owner = geteuid().as_raw();
         let base = self.open()?;
@@ -88,7 +90,8 @@ impl Place {
     /// Returns the directory of a user.
     ///
     /// # Errors
-    /// `EPERM` if another user has taken the name, else the error of `open`.
+    /// `EPERM` if the directory belongs to another user or is open to others, else the error of
+    /// `open`.
     pub fn of(&self, owner: u32) -> Result<Directory, Errno> {
         Directory::open(self.open()?.as_fd(), owner)
     }
@@ -201,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_back_and_others_are_none() {
+    fn a_name_is_parsed_in_one_spelling_only() {
         let name = Name {
             pid: 7,
             started: 8,
@@ -216,31 +219,31 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_names_the_place() {
+    fn the_environment_names_the_directory() {
         let lookup = |_: &str| Some(OsString::from("/elsewhere"));
-        assert_eq!(Place::choose(lookup), Place::at("/elsewhere"));
-        assert_eq!(Place::choose(|_| None), Place::at(SHARED_MEMORY));
+        assert_eq!(PageRoot::choose(lookup), PageRoot::at("/elsewhere"));
+        assert_eq!(PageRoot::choose(|_| None), PageRoot::at(SHARED_MEMORY));
     }
 
     #[test]
     fn a_directory_that_is_a_link_or_open_to_others_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::at(dir.path());
+        let root = PageRoot::at(dir.path());
         let own = dir.path().join(format!("{PREFIX}{}", geteuid().as_raw()));
-        assert!(place.own().is_ok() && place.own().is_ok(), "twice");
+        assert!(root.own().is_ok() && root.own().is_ok(), "twice");
         std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o711)).unwrap();
-        assert_eq!(place.own().unwrap_err(), Errno::PERM);
+        assert_eq!(root.own().unwrap_err(), Errno::PERM);
         std::fs::remove_dir(&own).unwrap();
         let elsewhere = tempfile::tempdir().unwrap();
         symlink(elsewhere.path(), &own).unwrap();
-        assert!(place.own().is_err());
-        assert!(place.readable().is_empty());
+        assert!(root.own().is_err());
+        assert!(root.readable().is_empty());
     }
 
     #[test]
     fn a_page_that_is_a_link_or_a_pipe_is_not_read() {
         let dir = tempfile::tempdir().unwrap();
-        let own = Place::at(dir.path()).own().unwrap();
+        let own = PageRoot::at(dir.path()).own().unwrap();
         let name = |pid| Name {
             pid,
             started: 1,
@@ -258,8 +261,8 @@ mod tests {
     }
 
     #[test]
-    fn without_the_place_there_is_nothing() {
-        let place = Place::at("/nonexistent");
-        assert!(place.own().is_err() && place.readable().is_empty());
+    fn without_a_directory_there_are_no_pages() {
+        let root = PageRoot::at("/nonexistent");
+        assert!(root.own().is_err() && root.readable().is_empty());
     }
 }
