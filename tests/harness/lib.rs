@@ -1,10 +1,10 @@
-//! The environment of every suite: the staged artefacts, a registry file and a network of its own,
-//! and child processes that end with the test.
+//! The environment of every suite: the staged artefacts, a registry file, a network namespace, and
+//! child processes that end with the test.
 //!
 //! - [`Stage`] finds `target/stage`.
 //! - [`Registry`] writes a `dat.conf` into a scratch directory.
-//! - [`NetSpace`] is a network of its own for the calling thread and the children that it starts.
-//! - [`Veth`] connects that network to a second one, so that TCP uses segments of Ethernet's size.
+//! - [`NetSpace`] is a network namespace for the calling thread and the children that it starts.
+//! - [`Veth`] connects that namespace to a second one: TCP then uses segments of Ethernet's size.
 //! - [`Program`] starts a child, [`Running`] supervises it and ends it on drop. When a child hangs,
 //!   `stuck` reports the state of all children.
 //! - [`CProgram`] compiles a C file of `tests/c` against the staged headers; [`make_c_examples`]
@@ -22,7 +22,7 @@
 //! - [`let_others_run`] waits until the bytes in transit have been received.
 //! - [`load_staged`] lets a suite call the staged libraries in its own process.
 //! - [`not_run()`] reports that a test could not check its subject on this machine.
-//! - [`StackEnv`] is the common case: the staged libraries, one IA on `lo`, a network of its own.
+//! - [`StackEnv`] is the common case: the staged libraries, one IA on `lo`, a network namespace.
 
 mod c_examples;
 mod c_program;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use anyhow::{Result, ensure};
 use stack_tests::{CProgram, DEADLINE, StackEnv, Stage};
 
-/// Runs one trial of a program in a network of its own.
+/// Runs one trial of a program in a network namespace.
 fn passes(program: &str, trial: &str) -> Result<()> {
     let stage = Stage::find()?;
     let program = CProgram::compile(&stage, program)?;
@@ -22,8 +22,8 @@ fn passes(program: &str, trial: &str) -> Result<()> {
     Ok(())
 }
 
-/// Fails if the trials of a program and these tests differ.
-fn are_all(program: &str, trials: &[&str]) -> Result<()> {
+/// Fails if the trials of a program differ from `trials`, for which there are tests.
+fn check_trials(program: &str, trials: &[&str]) -> Result<()> {
     let stage = Stage::find()?;
     let file = CProgram::compile(&stage, program)?;
     let finished = StackEnv::at(stage)?
@@ -50,7 +50,7 @@ macro_rules! trials {
         mod $program {
             #[test]
             fn every_trial_is_a_test() -> anyhow::Result<()> {
-                super::are_all(stringify!($program), &[$($trial),+])
+                super::check_trials(stringify!($program), &[$($trial),+])
             }
 
             $(

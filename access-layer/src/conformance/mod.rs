@@ -29,7 +29,7 @@ use crate::rnic::Rnic;
 /// failure.
 pub type Case = (&'static str, fn(&str));
 
-/// Lists functions that are generic over the RNIC, under their own names.
+/// Lists cases for an RNIC. The name of a case is `file::function`.
 macro_rules! cases {
     ($rnic:ident: $($file:ident::{$($case:ident),+ $(,)?}),+ $(,)?) => {
         vec![$($((concat!(stringify!($file), "::", stringify!($case)), $file::$case::<$rnic>),)+)+]

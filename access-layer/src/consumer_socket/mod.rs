@@ -13,8 +13,8 @@
 //!   └──────────────────────────connect──────────────────────────────┘
 //! ```
 //!
-//! The RNIC moves the descriptor itself; this record is the meaning of these moves for the
-//! consumer.
+//! The RNIC passes the descriptor from one of its objects to another. This record contains what
+//! these steps mean for the consumer.
 
 pub(crate) mod inherit;
 
@@ -170,15 +170,15 @@ mod tests {
     }
 
     passes! {
-        an_armed_socket_is_the_service_points: Consumer.on_armed => Ssp;
+        an_armed_socket_belongs_to_its_service_point: Consumer.on_armed => Ssp;
         a_request_takes_the_socket_from_its_service_point: Ssp.on_request => Cr;
-        a_socket_found_down_is_the_consumers: Ssp.on_down => Consumer;
-        a_freed_service_point_gives_the_socket_back: Ssp.on_ssp_freed => Consumer;
-        an_accepted_request_gives_the_socket_to_the_endpoint: Cr.on_accepted => Ep;
-        a_rejected_request_gives_the_socket_back: Cr.on_rejected => Consumer;
+        a_socket_found_down_belongs_to_the_consumer: Ssp.on_down => Consumer;
+        a_freed_service_point_returns_the_socket: Ssp.on_ssp_freed => Consumer;
+        an_accepted_request_passes_the_socket_to_the_endpoint: Cr.on_accepted => Ep;
+        a_rejected_request_returns_the_socket: Cr.on_rejected => Consumer;
         a_connecting_endpoint_takes_the_socket: Consumer.on_connecting => Ep;
-        a_connection_that_is_not_made_gives_the_socket_back: Ep.on_not_made => Consumer;
-        the_end_of_a_connection_leaves_the_socket_to_the_system: Ep.on_ended => System;
+        a_connection_that_is_not_made_returns_the_socket: Ep.on_not_made => Consumer;
+        the_end_of_a_connection_passes_the_socket_to_the_system: Ep.on_ended => System;
     }
 
     #[test]

@@ -10,14 +10,14 @@ const AF_INET: u16 = 2;
 /// `AF_INET6` of Linux.
 const AF_INET6: u16 = 10;
 
-/// A `struct sockaddr_in` or `struct sockaddr_in6`, with zeros after the shorter one: the target of
-/// a `DAT_IA_ADDRESS_PTR`.
+/// A `struct sockaddr_in` or `struct sockaddr_in6`, filled with zeros up to [`CSocketAddr::LEN`]:
+/// the target of a `DAT_IA_ADDRESS_PTR`.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct CSocketAddr([u8; Self::LEN]);
 
 impl CSocketAddr {
-    /// Length of the longer family, in whole words.
+    /// Length of a `struct sockaddr_in6` in bytes, rounded up to a multiple of 8.
     pub const LEN: usize = size_of::<DatSockAddr6>().next_multiple_of(8);
 
     /// Returns a pointer for C. DAT's calls take addresses by pointers to mutable data, but only
@@ -43,7 +43,7 @@ impl From<SocketAddr> for CSocketAddr {
                 AF_INET
             }
             SocketAddr::V6(v6) => {
-                // The value is in host order here and in network order in C, as in rustix.
+                // `flowinfo` is in host order in Rust, and in network order in C.
                 bytes[4..8].copy_from_slice(&v6.flowinfo().to_be_bytes());
                 bytes[8..24].copy_from_slice(&v6.ip().octets());
                 bytes[24..28].copy_from_slice(&v6.scope_id().to_ne_bytes());
@@ -75,20 +75,20 @@ pub struct OtherFamily(pub u16);
 /// The family of an address that is not an IP address; then only its family was read.
 ///
 /// # Safety
-/// `address` points to as many bytes as the family at its start requires, and nobody writes them
-/// during the call. They need not be aligned.
+/// `address` points to as many bytes as the family at its start requires, and no thread writes the
+/// bytes during the call. The bytes need not be aligned.
 pub unsafe fn read_socket_addr(address: *const DatSockAddr) -> Result<SocketAddr, OtherFamily> {
     // SAFETY: every address begins with its family; the caller guarantees that it is readable.
     match unsafe { address.cast::<u16>().read_unaligned() } {
         AF_INET => {
-            // SAFETY: the caller guarantees that an address of this family is so long.
+            // SAFETY: the caller guarantees as many bytes as this family requires.
             let raw = unsafe { address.read_unaligned() };
             let [high, low, a, b, c, d, ..] = raw.sa_data;
             let ip = IpAddr::V4(Ipv4Addr::new(a, b, c, d));
             Ok(SocketAddr::new(ip, u16::from_be_bytes([high, low])))
         }
         AF_INET6 => {
-            // SAFETY: the caller guarantees that an address of this family is so long.
+            // SAFETY: the caller guarantees as many bytes as this family requires.
             let raw = unsafe { address.cast::<DatSockAddr6>().read_unaligned() };
             let ip = Ipv6Addr::from(raw.sin6_addr);
             let port = u16::from_be(raw.sin6_port);
@@ -131,7 +131,7 @@ mod tests {
         let mut v6 = CSocketAddr::from(SocketAddr::V6(address));
         // SAFETY: the structure was just written for this family.
         let raw = unsafe { *v6.as_ptr().cast::<DatSockAddr6>() };
-        // SAFETY: as above.
+        // SAFETY: the structure was written for this family.
         assert_eq!(unsafe { read_socket_addr(v6.as_ptr()) }, Ok(address.into()));
         assert_eq!(raw.sin6_port, 0x1234_u16.to_be());
         assert_eq!(raw.sin6_flowinfo.to_ne_bytes(), [0x0a, 0x0b, 0x0c, 0x0d]);

@@ -69,8 +69,8 @@ impl Key {
     #[must_use]
     pub fn to_info(&self) -> DatProviderInfo {
         let mut info = DatProviderInfo::zeroed();
-        for (place, &byte) in info.ia_name.iter_mut().zip(self.name.as_bytes()) {
-            *place = c_char::from_ne_bytes([byte]);
+        for (to, &byte) in info.ia_name.iter_mut().zip(self.name.as_bytes()) {
+            *to = c_char::from_ne_bytes([byte]);
         }
         info.dapl_version_major = self.major;
         info.dapl_version_minor = self.minor;

@@ -15,7 +15,7 @@ impl Target {
     }
 }
 
-/// The targets that need no library and no process of their own.
+/// The targets that need no staged library and no process of their own.
 pub const PURE: [Target; 15] = [
     Target::new("mpa_startup", crate::mpa_startup::run),
     Target::new("fpdu_stream", crate::fpdu_stream::run),

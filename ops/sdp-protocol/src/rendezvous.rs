@@ -1,8 +1,8 @@
 //! Wire format of the messages of a rendezvous.
 //!
 //! The two ends exchange these messages on a kernel TCP connection to the rendezvous port of the
-//! service, which the iWARP port mapper names. The connecting end sends its adapters, the best first, and its
-//! Hello; the accepting end chooses an adapter. All fields are big-endian.
+//! service, which the iWARP port mapper names. The connecting end sends its adapters, the best
+//! first, and its Hello; the accepting end chooses an adapter. All fields are big-endian.
 //!
 //! ```text
 //! both    0  "SDPr"   4  version 1   5  kind   6  length of the whole, 16 bits

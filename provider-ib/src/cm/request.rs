@@ -10,7 +10,7 @@ use super::{Cm, check_private_data};
 use crate::qp::Qp;
 use crate::transport::Transport;
 
-/// A peer's request. Its drop without an answer refuses the peer.
+/// A peer's request. A request that is dropped without an answer is refused.
 #[derive(Debug)]
 pub struct IbRequest {
     cm: Arc<Cm>,
@@ -42,7 +42,7 @@ impl IbRequest {
         Ok(())
     }
 
-    /// Rejects the request, as the decision of the consumer.
+    /// Rejects the request, with the private data of the consumer.
     pub(crate) fn reject(self, private_data: &[u8]) -> Result<(), RnicError> {
         check_private_data(&self.cm.shared, private_data)?;
         let data = self.cm.shared.device.transport.reject_data(private_data);

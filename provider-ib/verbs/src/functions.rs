@@ -6,7 +6,7 @@ macro_rules! functions {
     ($table:ident: $(pub fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $result:ty)?;)+) => {
         pub struct $table {
             $($name: unsafe extern "C" fn($($arg: $ty),*) $(-> $result)?,)+
-            /// Keeps the functions valid.
+            /// Keeps the library loaded, because the functions belong to it.
             _library: libloading::os::unix::Library,
         }
 

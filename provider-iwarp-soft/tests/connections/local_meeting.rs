@@ -18,8 +18,8 @@ use rustix::fs::{MemfdFlags, SealFlags};
 fn attack_hello(testbed: &Testbed<'_>, name: &str, attack: impl FnOnce(&[u8; 16], u64)) {
     let victim = testbed.victim();
     let mut peer = Scripted::initiator(&victim);
-    let (place, token) = peer.provoke_offer(&victim);
-    attack(&place, token);
+    let (address, token) = peer.provoke_offer(&victim);
+    attack(&address, token);
     works(&mut peer, &victim, name);
     drop(peer);
     let event = victim.event();
@@ -31,8 +31,8 @@ fn attack_hello(testbed: &Testbed<'_>, name: &str, attack: impl FnOnce(&[u8; 16]
     testbed.check(name);
 }
 
-fn expect_refused(place: &[u8; 16], bytes: &[u8], memory: Option<&OwnedFd>) {
-    let mut unix = dial(place);
+fn expect_refused(address: &[u8; 16], bytes: &[u8], memory: Option<&OwnedFd>) {
+    let mut unix = dial(address);
     let descriptors: Vec<_> = memory.iter().map(|fd| fd.as_fd()).collect();
     send_with(&unix, bytes, &descriptors);
     unix.shutdown(std::net::Shutdown::Write).unwrap();
@@ -54,11 +54,11 @@ fn an_invalid_hello_leaves_the_connection_on_tcp() {
             ("truncated", |hello| hello.truncate(23)),
         ];
         for (name, change) in changes {
-            attack_hello(testbed, name, |place, token| {
+            attack_hello(testbed, name, |address, token| {
                 let memory = Shared::new();
                 let mut bytes = hello(token, RING_LEN);
                 change(&mut bytes);
-                expect_refused(place, &bytes, Some(&memory.fd));
+                expect_refused(address, &bytes, Some(&memory.fd));
             });
         }
     });
@@ -76,12 +76,12 @@ fn invalid_shared_memory_leaves_the_connection_on_tcp() {
             SEALED | SealFlags::FUTURE_WRITE,
         ];
         for seals in seals {
-            attack_hello(testbed, &format!("{seals:?}"), |place, token| {
+            attack_hello(testbed, &format!("{seals:?}"), |address, token| {
                 let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
                 let fd = rustix::fs::memfd_create("script", flags).unwrap();
                 rustix::fs::ftruncate(&fd, 8192 + 2 * RING_LEN as u64).unwrap();
                 rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
-                expect_refused(place, &hello(token, RING_LEN), Some(&fd));
+                expect_refused(address, &hello(token, RING_LEN), Some(&fd));
             });
         }
         type Make = fn() -> Option<OwnedFd>;
@@ -103,8 +103,8 @@ fn invalid_shared_memory_leaves_the_connection_on_tcp() {
             }),
         ];
         for (name, make) in others {
-            attack_hello(testbed, name, |place, token| {
-                expect_refused(place, &hello(token, RING_LEN), make().as_ref());
+            attack_hello(testbed, name, |address, token| {
+                expect_refused(address, &hello(token, RING_LEN), make().as_ref());
             });
         }
     });
@@ -114,13 +114,17 @@ fn invalid_shared_memory_leaves_the_connection_on_tcp() {
 fn too_many_descriptors_leave_none_and_the_connection_on_tcp() {
     with_testbed(|testbed| {
         for count in [2, 3, 8] {
-            attack_hello(testbed, &format!("{count} descriptors"), |place, token| {
-                let memory = Shared::new();
-                let mut unix = dial(place);
-                let descriptors = vec![memory.fd.as_fd(); count];
-                send_with(&unix, &hello(token, RING_LEN), &descriptors);
-                assert_ne!(answer(&mut unix), Some(0));
-            });
+            attack_hello(
+                testbed,
+                &format!("{count} descriptors"),
+                |address, token| {
+                    let memory = Shared::new();
+                    let mut unix = dial(address);
+                    let descriptors = vec![memory.fd.as_fd(); count];
+                    send_with(&unix, &hello(token, RING_LEN), &descriptors);
+                    assert_ne!(answer(&mut unix), Some(0));
+                },
+            );
         }
     });
 }
@@ -131,9 +135,9 @@ fn a_hello_in_pieces_is_one_hello() {
         for with in [0, 11, 23] {
             let victim = testbed.victim();
             let mut peer = Scripted::initiator(&victim);
-            let (place, token) = peer.provoke_offer(&victim);
+            let (address, token) = peer.provoke_offer(&victim);
             let shared = Shared::new();
-            let mut unix = dial(&place);
+            let mut unix = dial(&address);
             for (at, byte) in hello(token, RING_LEN).iter().enumerate() {
                 let fd = [shared.fd.as_fd()];
                 let descriptors = if at == with { &fd[..] } else { &[] };
@@ -142,7 +146,7 @@ fn a_hello_in_pieces_is_one_hello() {
             }
             assert_eq!(answer(&mut unix), Some(0), "{with}");
             // The token has been used.
-            expect_refused(&place, &hello(token, RING_LEN), Some(&shared.fd));
+            expect_refused(&address, &hello(token, RING_LEN), Some(&shared.fd));
             works(&mut peer, &victim, "pieces");
             drop((peer, unix, shared, victim));
             testbed.check("pieces");
@@ -153,8 +157,8 @@ fn a_hello_in_pieces_is_one_hello() {
 #[test]
 fn silent_processes_are_refused() {
     with_testbed(|testbed| {
-        attack_hello(testbed, "silence", |place, _| {
-            let pending_peers: Vec<UnixStream> = (0..400).map(|_| dial(place)).collect();
+        attack_hello(testbed, "silence", |address, _| {
+            let pending_peers: Vec<UnixStream> = (0..400).map(|_| dial(address)).collect();
             testbed.exchange(5);
             for mut pending_peer in pending_peers {
                 assert_eq!(pending_peer.read(&mut [0]).unwrap_or(0), 0);
@@ -169,7 +173,7 @@ fn an_end_between_offer_and_move_leaves_nothing() {
         for way in ["victim", "victim gracefully", "peer", "hello after the end"] {
             let victim = testbed.victim();
             let mut peer = Scripted::initiator(&victim);
-            let (place, token) = peer.provoke_offer(&victim);
+            let (address, token) = peer.provoke_offer(&victim);
             match way {
                 "victim" => testbed.node().rnic.disconnect(&victim.qp, true),
                 "victim gracefully" => {
@@ -181,7 +185,7 @@ fn an_end_between_offer_and_move_leaves_nothing() {
             let event = victim.event();
             assert!(matches!(event, Event::Disconnected), "{way}: {event:?}");
             let memory = Shared::new();
-            expect_refused(&place, &hello(token, RING_LEN), Some(&memory.fd));
+            expect_refused(&address, &hello(token, RING_LEN), Some(&memory.fd));
             drop((peer, memory, victim));
             testbed.check(way);
         }
@@ -191,11 +195,11 @@ fn an_end_between_offer_and_move_leaves_nothing() {
 #[test]
 fn an_offer_of_an_initiator_is_ignored() {
     with_testbed(|testbed| {
-        let listener = listen(&name());
+        let listener = listen(&unused_address());
         listener.set_nonblocking(true).unwrap();
         let victim = testbed.victim();
         let mut peer = Scripted::initiator(&victim);
-        peer.send_offer(&name(), 1);
+        peer.send_offer(&unused_address(), 1);
         works(&mut peer, &victim, "an offer to a responder");
         let accepted = listener.accept();
         assert!(accepted.is_err(), "the victim used the offered address");
@@ -225,12 +229,12 @@ fn a_victim_that_has_begun_to_disconnect_does_not_move() {
             if step != "offer" {
                 let offer = peer.read_segment();
                 let token = u64::from_be_bytes(offer[38..46].try_into().unwrap());
-                let place: [u8; 16] = offer[22..38].try_into().unwrap();
+                let address: [u8; 16] = offer[22..38].try_into().unwrap();
                 if step == "hello" {
                     testbed.node().rnic.disconnect(&victim.qp, false);
                     assert_eq!(peer.tcp.read(&mut [0]).unwrap(), 0, "a FIN");
                 }
-                let (shared, mut unix) = (Shared::new(), dial(&place));
+                let (shared, mut unix) = (Shared::new(), dial(&address));
                 send_with(&unix, &hello(token, RING_LEN), &[shared.fd.as_fd()]);
                 let is_accepted = answer(&mut unix) == Some(0);
                 if step == "moved" {
@@ -261,14 +265,15 @@ fn a_victim_that_has_begun_to_disconnect_does_not_move() {
 
 // ---- a responder that violates the protocol ----
 
-/// The name of a script, which no other process of the host has.
-fn name() -> [u8; 16] {
-    let mut name = *b"a scripted name!";
-    name[..4].copy_from_slice(&std::process::id().to_ne_bytes());
-    name
+/// An abstract address that no other process of the host uses.
+fn unused_address() -> [u8; 16] {
+    let mut address = *b"a scripted name!";
+    address[..4].copy_from_slice(&std::process::id().to_ne_bytes());
+    address
 }
 
-/// Attacks an initiator.
+/// Runs `attack` as the responder of a connection whose initiator is the victim. Returns the event
+/// with which the connection ended.
 fn attack_initiator(
     testbed: &Testbed<'_>,
     name: &str,
@@ -289,16 +294,16 @@ fn invalid_offers_leave_the_connection_on_tcp() {
     with_testbed(|testbed| {
         let event = attack_initiator(testbed, "no listener", |peer, victim| {
             for _ in 0..3 {
-                peer.send_offer(&name(), 1);
+                peer.send_offer(&unused_address(), 1);
                 works(peer, victim, "no listener");
             }
             Vec::new()
         });
         assert!(matches!(event, Event::Disconnected | Event::Broken));
         for reply in [None, Some(1), Some(2), Some(3), Some(4), Some(5), Some(255)] {
-            let listener = listen(&name());
+            let listener = listen(&unused_address());
             attack_initiator(testbed, &format!("{reply:?}"), |peer, victim| {
-                peer.send_offer(&name(), 1);
+                peer.send_offer(&unused_address(), 1);
                 let (mut unix, _) = listener.accept().unwrap();
                 if let Some(reply) = reply {
                     unix.write_all(&[reply; 100]).unwrap();
@@ -314,12 +319,12 @@ fn invalid_offers_leave_the_connection_on_tcp() {
 #[test]
 fn an_offer_without_an_answer_leaves_the_connection_on_tcp() {
     with_testbed(|testbed| {
-        let listener = listen(&name());
+        let listener = listen(&unused_address());
         attack_initiator(testbed, "no answer", |peer, victim| {
-            peer.send_offer(&name(), 1);
+            peer.send_offer(&unused_address(), 1);
             let (unix, _) = listener.accept().unwrap();
             works(peer, victim, "no answer");
-            peer.send_offer(&name(), 2);
+            peer.send_offer(&unused_address(), 2);
             works(peer, victim, "a second offer");
             drop(listener);
             vec![unix.into()]
@@ -336,9 +341,9 @@ fn a_move_without_agreement_ends_the_connection() {
             Vec::new()
         });
         assert_eq!(event, Event::Broken);
-        let listener = listen(&name());
+        let listener = listen(&unused_address());
         let event = attack_initiator(testbed, "moved before the answer", |peer, _| {
-            peer.send_offer(&name(), 1);
+            peer.send_offer(&unused_address(), 1);
             let (unix, _) = listener.accept().unwrap();
             peer.send_moved();
             peer.rest();
@@ -351,8 +356,8 @@ fn a_move_without_agreement_ends_the_connection() {
 
 /// Makes a victim that connects move to shared memory, and returns the memory.
 fn take_memory(peer: &mut Scripted) -> (UnixStream, Shared) {
-    let listener = listen(&name());
-    peer.send_offer(&name(), 7);
+    let listener = listen(&unused_address());
+    peer.send_offer(&unused_address(), 7);
     let (mut unix, _) = listener.accept().unwrap();
     unix.set_read_timeout(Some(DEADLINE)).unwrap();
     let (bytes, fd) = receive_with(&unix);
@@ -383,7 +388,7 @@ fn segments_on_tcp_after_a_move_are_a_violation() {
         let acts: [(&str, Act); 3] = [
             ("a message", |peer| peer.send(b"")),
             ("moved twice", Scripted::send_moved),
-            ("an offer", |peer| peer.send_offer(&name(), 1)),
+            ("an offer", |peer| peer.send_offer(&unused_address(), 1)),
         ];
         for (name, act) in acts {
             let event = attack_initiator(testbed, name, |peer, victim| {

@@ -1,19 +1,19 @@
-//! The receiving direction of a socket, as its user sees it.
+//! The receiving direction of a socket, as the program sees it.
 
-/// The state. The `on_*` methods are the only writers.
+/// The state of the direction. The `on_*` methods are the only writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadHalf {
     Open,
-    /// The user reads no more (SHUT_RD).
+    /// The program has shut down the direction (SHUT_RD).
     Shut,
-    /// The peer sends no more.
+    /// The end of the peer's stream was received.
     Ended,
-    /// Both: the user reads no more and the peer sends no more.
+    /// `Shut` and `Ended`.
     ShutAndEnded,
 }
 
 impl ReadHalf {
-    /// The user shuts the direction.
+    /// Called when the program shuts down the direction.
     pub(super) fn on_shut(&mut self) {
         *self = match *self {
             Self::Open | Self::Shut => Self::Shut,
@@ -21,7 +21,7 @@ impl ReadHalf {
         }
     }
 
-    /// The end of the peer's stream was received.
+    /// Called when the end of the peer's stream was received.
     pub(super) fn on_end(&mut self) {
         *self = match *self {
             Self::Open | Self::Ended => Self::Ended,

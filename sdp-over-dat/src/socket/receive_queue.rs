@@ -12,7 +12,7 @@ enum Piece {
     Buffer { index: usize, at: usize, len: usize },
     /// In staging memory: the half, the offset and the length.
     Staged { half: usize, at: usize, len: usize },
-    /// The urgent mark: the position of the urgent byte, which follows or was removed.
+    /// The urgent mark: the position of the urgent byte. The byte is the next piece or was removed.
     Mark,
     /// The urgent byte at its position, after the mark. It belongs to the stream while SO_OOBINLINE
     /// is set, as over TCP.
@@ -108,8 +108,8 @@ impl ReceiveQueue {
         self.buffers.len() * self.per_region
     }
 
-    /// Doubles the number of buffers, up to `most`, if the bytes of twice as many buffers were read
-    /// as exist. Returns the numbers of the new buffers.
+    /// Doubles the number of buffers, up to `most`, if twice as many buffers as exist were emptied
+    /// since the last growth. Returns the numbers of the new buffers.
     pub(super) fn grow(&mut self, most: usize) -> Range<usize> {
         let count = self.count();
         let room = most.saturating_sub(count) / self.per_region;
@@ -207,7 +207,7 @@ impl ReceiveQueue {
         (0..self.count()).filter(|at| !self.holds(*at)).collect()
     }
 
-    /// The free buffers are being posted on another transport.
+    /// Called when the free buffers are posted on another transport.
     pub(super) fn on_resumed(&mut self) {
         self.emptied.clear();
     }
@@ -281,7 +281,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// True if the mark is next: the urgent byte follows, or was removed there.
+    /// True if the next read starts at the mark.
     pub(super) fn is_at_mark(&self) -> bool {
         self.pieces.front() == Some(&Piece::Mark)
     }
@@ -299,19 +299,19 @@ impl ReceiveQueue {
         self.urgent.is_some()
     }
 
-    /// True if a quarter of the buffers hold no bytes any more. Before that, the peer has buffers
-    /// enough.
+    /// True if at least a quarter of the buffers are to be posted again. With fewer, the peer still
+    /// has enough credits.
     pub(super) fn has_many_emptied(&self) -> bool {
         self.emptied.len() * 4 >= self.count()
     }
 
-    /// A buffer that holds no bytes any more, to be posted again.
+    /// Removes and returns a buffer that is to be posted again.
     pub(super) fn next_emptied(&mut self) -> Option<usize> {
         self.emptied.pop()
     }
 
-    /// Copies bytes to `into` and returns their number. A read ends at the mark, unless it starts
-    /// there.
+    /// Copies bytes to `into` and returns their number. Unless `peek`, removes the bytes. A read ends
+    /// at the mark, unless it starts there.
     pub(super) fn take(&mut self, into: &mut [u8], peek: bool) -> Result<usize> {
         if into.is_empty() {
             return Ok(0);
@@ -320,7 +320,7 @@ impl ReceiveQueue {
         let is_urgent = |piece: &Piece| matches!(piece, Piece::Urgent { .. });
         let may_pass = self.urgent.is_some() && taken > 0 && !peek && !self.is_inline;
         if may_pass && !self.pieces.iter().any(is_urgent) {
-            // A user that has read on after the mark has missed the urgent byte.
+            // The program has read bytes after the mark, so it no longer gets the urgent byte.
             self.urgent = None;
         }
         Ok(taken)

@@ -12,7 +12,7 @@ def dial(listener, host):
 
 
 def both(listener):
-    """A client of each kind. Both have arrived when this returns."""
+    """Connects a client of each kind, and waits until the listener is readable."""
     clients = [dial(listener, host) for host in ("127.0.0.1", "127.0.0.2")]
     assert [is_offloaded(client) for client in clients] == [True, False]
     with select.epoll() as level:
@@ -26,13 +26,13 @@ def accept(listener):
     peer.close()
 
 
-def play(listener, watching):
-    shown = [(listener.fileno(), select.EPOLLIN)]
+def check_one_shot(listener, watching):
+    expected = [(listener.fileno(), select.EPOLLIN)]
     watching.poll(0)
     watching.modify(listener, ONCE)
     clients = both(listener)
     for client in clients:
-        assert watching.poll(DEADLINE) == shown
+        assert watching.poll(DEADLINE) == expected
         # No event is reported before the listener is armed, though a client waits.
         assert watching.poll(0.2) == []
         accept(listener)
@@ -45,16 +45,16 @@ def play(listener, watching):
 listener = socket.socket()
 listener.bind(("0.0.0.0", 0))
 early = select.epoll()
-# The first event, of a socket that does not listen yet, disarms it.
+# The first event, of a socket that does not listen yet, disarms the registration.
 early.register(listener, ONCE)
 early.poll(0)
 listener.listen()
 late = select.epoll()
 late.register(listener, ONCE)
 for watching in (late, early):
-    play(listener, watching)
+    check_one_shot(listener, watching)
 
-# To and from other events by a change.
+# `modify` changes the registration from one-shot to level-triggered and back.
 late.modify(listener, select.EPOLLIN)
 clients = both(listener)
 assert (listener.fileno(), select.EPOLLIN) in late.poll(DEADLINE)
@@ -72,7 +72,7 @@ for client in clients:
     accept(listener)
     client.close()
 
-# A listener that was shut down keeps its events, and listens again.
+# A listener that was shut down keeps its registration when it listens again.
 late.register(listener, ONCE)
 listener.shutdown(socket.SHUT_RDWR)
 assert late.poll(DEADLINE)

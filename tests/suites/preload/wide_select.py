@@ -1,4 +1,4 @@
-"""`select` with sets that a program has made larger than `fd_set`, in addition to a listener."""
+"""`select` with sets larger than `fd_set`, which contain a pipe and an offloaded listener."""
 
 import ctypes
 import fcntl
@@ -18,7 +18,7 @@ class Time(ctypes.Structure):
 
 
 def select(readable, writable, micros):
-    """The number of ready descriptors, and the sets."""
+    """Returns the number of ready descriptors, and the descriptors in each set."""
     sets = []
     for numbers in (readable, writable):
         one = Set()

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Two network namespaces: SDP over the device if both ends have one and a rule names SDP, as software devices need;
-# TCP at once if an end has none. siw makes its TCP connections in the namespace of the process, so a device on each
-# end of a cable is sufficient; rxe of Linux 6.1 works in the initial namespace only.
+# Two network namespaces. A connection uses SDP if both ends have a device and a rule names SDP, which software
+# devices require. It uses TCP at once if an end has no device. siw makes its TCP connections in the namespace of the
+# process, so a device on each end of a cable is sufficient. rxe of Linux 6.1 works in the initial namespace only.
 . "$(dirname "$0")/../programs/sdp.sh"
 ours=10.9.40.1 theirs=10.9.40.2 port=7500
 # The time limit is long, because emulation is slow and the speed of answers is not tested.
@@ -32,7 +32,7 @@ ip -n beyond link set lo up
 rdma link add near type siw netdev n0
 wait_until is_active near || exit 1
 
-# served PROGRAM-ARGUMENTS: runs the asyncio server in the far namespace and a client in this one.
+# echoes: runs the asyncio server in the far namespace and a client in this one. Fails if an echo fails.
 echoes() {
     "$opsrun" --rules "$rules" ip netns exec beyond python3 "$here/asyncio_echo.py" serve $theirs $port \
         > "$work/server" 2>&1 &

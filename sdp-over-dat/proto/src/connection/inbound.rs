@@ -26,7 +26,7 @@ impl Connection {
     /// Handles a received message of `len` bytes. `head` is its beginning: all of it, or at least
     /// [`crate::wire::HEADER_MAX`] bytes.
     ///
-    /// An error has ended the connection. Messages after the end are ignored.
+    /// The connection ends with the first error. Messages after the end are ignored.
     pub fn handle_message(&mut self, head: &[u8], len: usize) -> Result<Inbound, ProtocolError> {
         match self.state {
             ConnectionState::HelloSent => {
@@ -82,7 +82,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The peer has received all messages up to `ack`.
+    /// Called when the peer has received all messages up to `ack`.
     fn on_acknowledged(&mut self, ack: Seq) {
         self.write_source.on_acknowledged(ack);
         self.refused_at = self.refused_at.filter(|seq| !ack.covers(*seq));
@@ -125,7 +125,7 @@ impl Connection {
             Body::ChRcvBufAck(size) => self.on_buffers_answered(size),
             Body::SinkAvail(advert) => self.on_sink_avail(advert, message),
             Body::RdmaWrCompl(bytes) => self.on_written(bytes),
-            // A cancel of nothing is ignored, as the cancel of a source is.
+            // Without an advertisement it has no effect, as SrcAvailCancel.
             Body::SinkAvailCancel => {
                 self.write_source.on_cancel();
                 Ok(())
@@ -151,7 +151,7 @@ impl Connection {
         self.on_stream_bytes(Mid::Data)
     }
 
-    /// A message was received that counts for NonDiscards.
+    /// Called when a message was received that counts for NonDiscards.
     fn on_counted(&mut self) {
         let free = match self.write_sink.on_data() {
             Some(used) => [used].into(),
@@ -190,7 +190,7 @@ impl Connection {
     }
 
     /// The payload belongs to the half in which this end is the sink, the advertisement to the
-    /// other one.
+    /// other half.
     fn on_sink_avail(&mut self, advert: SinkAvail, message: &Message) -> Result<(), ProtocolError> {
         if message.payload_len > 0 {
             if !self.sink.is_idle() {
@@ -209,7 +209,7 @@ impl Connection {
             return Err(ProtocolError::SinkAvail { mode, len, least });
         }
         if self.send_half.has_sent_fin() {
-            // DisConn, which the peer will receive, retires it.
+            // The DisConn of this end retires the advertisement when the peer receives it.
             return Ok(());
         }
         let is_full = self.is_full();
@@ -235,7 +235,8 @@ impl Connection {
         self.on_stream_bytes(Mid::RdmaWrCompl)
     }
 
-    /// Bytes of the stream were received. Fails if the receiving half does not accept them.
+    /// Called when bytes of the stream were received. Fails if the receiving half does not accept
+    /// them.
     fn on_stream_bytes(&mut self, mid: Mid) -> Result<(), ProtocolError> {
         match self.receive_half {
             ReceiveHalf::Open => Ok(()),
@@ -296,7 +297,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles the ends of exchanges at the source, which are in stream order.
+    /// Handles the outcomes of exchanges in which this end is the source, in stream order.
     fn on_outcomes(&mut self, outcomes: Vec<Outcome>) {
         for outcome in outcomes.into_iter().rev() {
             match outcome {

@@ -109,7 +109,7 @@ fn offers_other_zone(side: &mut Side<'_>) -> Result<()> {
     offer_and_watch(&link, &region, region.remote(), side)
 }
 
-/// The remote end objects to a Write. The Write fails or, where Writes are not acknowledged, the
+/// The remote end refuses a Write. The Write fails or, where Writes are not acknowledged, the
 /// connection breaks after it.
 fn write_breaks(remote: RemoteRegion, link: &Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(remote.len as usize)?;
@@ -117,13 +117,13 @@ fn write_breaks(remote: RemoteRegion, link: &Link, side: &mut Side<'_>) -> Resul
     link.ep
         .post_rdma_write(&segment, remote, 1, CompletionFlags::DEFAULT)?;
     let status = expect::completion(&link.kit.request, side)?.status;
-    let objected = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
-    ensure!(objected, "the Write ended as {status:?}");
+    let is_expected = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
+    ensure!(is_expected, "the Write ended as {status:?}");
     expect::connection_event(&link.ep, &link.kit.connect, BROKEN, side)?;
     side.barrier("over")
 }
 
-/// The remote end objects to a Read. The Read fails, and no data is placed.
+/// The remote end refuses a Read. The Read fails, and no data is placed.
 fn read_breaks(remote: RemoteRegion, link: &Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(remote.len as usize)?;
     let segment = [region.segment(0, region.len())?];
@@ -170,7 +170,7 @@ fn write_before(side: &mut Side<'_>) -> Result<()> {
     write_breaks(remote, &link, side)
 }
 
-/// A key that the peer never sent: no two keys of its regions are a million keys apart.
+/// Changes the key to one that the peer has not assigned: its keys are less than a million apart.
 fn wrong_key(mut remote: RemoteRegion) -> RemoteRegion {
     remote.context ^= 0x5A5A_5A00;
     remote
@@ -219,7 +219,7 @@ fn sends_unexpected(side: &mut Side<'_>) -> Result<()> {
     link.send(&region, 0, 64, 1)?;
     side.send("sent", &[])?;
     expect::completion(&link.kit.request, side)?;
-    if side.receive("came")? == [0] {
+    if side.receive("received")? == [0] {
         expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     }
     side.barrier("over")
@@ -232,9 +232,9 @@ fn receives_late(side: &mut Side<'_>) -> Result<()> {
     std::thread::sleep(side.quiet());
     link.recv(&region, 0, 64, 1)?;
     let received = expect::completion(&link.kit.recv, side)?;
-    let came = received.status.is_success();
-    side.send("came", &[u8::from(came)])?;
-    if !came {
+    let is_received = received.status.is_success();
+    side.send("received", &[u8::from(is_received)])?;
+    if !is_received {
         ensure!(
             received.status == DtoStatus::Flushed,
             "{:?}",
@@ -264,7 +264,7 @@ fn receives_without_right(side: &mut Side<'_>) -> Result<()> {
     let posted = link.ep.post_recv(&[region.segment(0, 64)?], 1);
     side.send("posted", &[u8::from(posted.is_ok())])?;
     if posted.is_err() {
-        expect::refused_with(posted, MISSED)?;
+        expect::refused_with(posted, REFUSALS)?;
         return side.barrier("over");
     }
     expect::with_status(&link.kit.recv, 1, DtoStatus::LocalProtection, side)?;
@@ -274,7 +274,7 @@ fn receives_without_right(side: &mut Side<'_>) -> Result<()> {
 }
 
 /// The errors with which a post may be refused if the rights of its memory do not permit it.
-const MISSED: &[DatReturnType] = &[
+const REFUSALS: &[DatReturnType] = &[
     DAT_PRIVILEGES_VIOLATION,
     DAT_PROTECTION_VIOLATION,
     DAT_INVALID_PARAMETER,
@@ -283,7 +283,7 @@ const MISSED: &[DatReturnType] = &[
 /// The work is refused at once, or it fails and breaks the connection.
 fn fails_locally(posted: dat_api::Result<()>, link: &Link, side: &Side<'_>) -> Result<()> {
     if posted.is_err() {
-        return expect::refused_with(posted, MISSED);
+        return expect::refused_with(posted, REFUSALS);
     }
     let ended = expect::completion(&link.kit.request, side)?;
     let status = ended.status;
