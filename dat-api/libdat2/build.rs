@@ -1,4 +1,4 @@
-//! Compiles the variadic entry, which stable Rust cannot define.
+//! Compiles `dat_extension_op`, a variadic function, which stable Rust cannot define.
 
 fn main() {
     println!("cargo::rerun-if-changed=csrc");

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use ops::observe::layout::{HEADER_LEN, RECORD_LEN};
 use ops::observe::snapshot::len_used;
-use ops::observe::{Carrier, Description, Fault, Kind, Place, Snapshot, State, Writer};
+use ops::observe::{Carrier, Description, Fault, Kind, PageRoot, Snapshot, State, Writer};
 
 /// The number of random changes.
 const CHANGES: u64 = 60_000;
@@ -26,7 +26,7 @@ impl Dice {
 fn page() -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
     let writer: &'static Writer = Box::leak(Box::new(Writer::new()));
-    writer.begin(Place::at(dir.path()));
+    writer.begin(PageRoot::at(dir.path()));
     let records: Vec<_> = (0..4)
         .map(|number| {
             let description = Description {

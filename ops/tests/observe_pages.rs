@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 
 use ops::observe::layout::{RECORDS_MAX, VERSION};
 use ops::observe::{
-    Carrier, Counter, Description, Fault, Kind, Listing, Meter as _, Native, NativeRecord, Place,
-    State, Writer,
+    Carrier, Counter, Description, Fault, Kind, Listing, Meter as _, Native, NativeRecord,
+    PageRoot, State, Writer,
 };
 use tempfile::TempDir;
 
 fn writer(dir: &TempDir) -> &'static Writer {
     let writer = Box::leak(Box::new(Writer::new()));
-    writer.begin(Place::at(dir.path()));
+    writer.begin(PageRoot::at(dir.path()));
     writer
 }
 
 fn listing(dir: &TempDir) -> Listing {
-    Listing::read(&Place::at(dir.path()))
+    Listing::read(&PageRoot::at(dir.path()))
 }
 
 fn files(dir: &TempDir) -> Vec<String> {
@@ -254,7 +254,7 @@ fn without_a_directory_nothing_is_recorded_and_nothing_fails() {
         record.count(Counter::Sent, 1);
         record.set_state(State::Ended);
         drop(record);
-        writer.begin(Place::at("/nonexistent"));
+        writer.begin(PageRoot::at("/nonexistent"));
     }
 }
 

@@ -96,7 +96,8 @@ impl LingeringSocket {
     }
 
     /// Sends, then shuts down this end, then discards input. Returns the interest to wait for, or
-    /// `None` when finished. The number of a lost socket is not used.
+    /// `None` when finished. If the program has closed the descriptor, the socket is not used any
+    /// more.
     fn proceed(&self) -> Option<Interest> {
         let is_lost = match &self.owner {
             SocketOwner::Connection(socket) => socket.is_lost(),

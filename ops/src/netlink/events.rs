@@ -164,23 +164,23 @@ impl Events {
     fn note_device(&mut self, new: Device, changes: &mut Vec<Change>) {
         let old = self.devices.insert(new.index, new.clone());
         let same = |of: fn(&Device, &Device) -> bool| old.as_ref().is_some_and(|old| of(old, &new));
-        let mtu = old.is_none() || same(|old, new| old.mtu == new.mtu);
-        let rest = same(|old, new| old.name == new.name && old.running == new.running);
+        let is_mtu_same = old.is_none() || same(|old, new| old.mtu == new.mtu);
+        let is_rest_same = same(|old, new| old.name == new.name && old.running == new.running);
         let device = new.index;
-        if !mtu {
+        if !is_mtu_same {
             changes.push(Change::Mtu {
                 device,
                 name: new.name.clone(),
                 mtu: new.mtu,
             });
         }
-        if !rest {
+        if !is_rest_same {
             changes.push(Change::Device {
                 device,
                 name: new.name.clone(),
                 running: new.running,
             });
-        } else if mtu {
+        } else if is_mtu_same {
             // Another property of the device changed, on which routes may depend.
             changes.push(Change::Routing);
         }

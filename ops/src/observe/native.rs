@@ -27,8 +27,8 @@ pub struct Native<R> {
     pub reason: R,
 }
 
-/// The record of a socket that stays on TCP. Dropping it removes the socket from the list. The copy
-/// in the child of a fork has no effect.
+/// The record of a socket that stays on TCP. Dropping the record removes the socket from the list.
+/// Dropping the copy in the child of a fork has no effect.
 #[derive(Debug)]
 pub struct NativeRecord {
     writer: &'static Writer,

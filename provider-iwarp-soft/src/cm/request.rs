@@ -18,13 +18,13 @@ use crate::startup::{depth, ird_max, responder, send_whole};
 
 /// The time for which a full socket may delay a start-up frame.
 const REPLY_PATIENCE: Option<Duration> = Some(Duration::from_secs(1));
-/// The time for an initiator's first FPDU, as a multiple of the time for its Request: the Reply is
-/// sent before it.
+/// The time for an initiator's first FPDU, as a multiple of the time for its Request. The Reply has
+/// to reach the initiator within this time.
 const FIRST_FPDU_TURNS: u32 = 2;
 
-/// A request that was delivered and waits for its consumer's answer. Dropping it closes the
-/// connection. Over a consumer's socket, which is returned, the request is rejected instead: it was
-/// taken from the stream, and its sender waits for an answer.
+/// A request that was delivered and waits for its consumer's answer. Dropping the request closes
+/// the connection. A consumer's socket is not closed but returned to the consumer. Then the request
+/// is rejected, because it was taken from the stream and the peer waits for an answer.
 pub struct SoftRequest {
     shared: Arc<Shared>,
     /// `None` once the request was answered.
@@ -94,8 +94,8 @@ impl SoftRequest {
         Ok(())
     }
 
-    /// Rejects the request as the consumer's decision. A consumer's socket is returned to the
-    /// consumer.
+    /// Rejects the request, with the private data of the consumer. A consumer's socket is returned
+    /// to the consumer.
     pub(crate) fn reject(mut self, private_data: &[u8]) -> Result<(), RnicError> {
         let frame = self.rejection(private_data)?;
         let Some(socket) = self.socket.take() else {
@@ -121,15 +121,15 @@ impl Drop for SoftRequest {
             && socket.is_consumers()
             && let Ok(frame) = self.rejection(&[])
         {
-            // A peer that does not receive the frame does not need it.
+            // If the frame cannot be sent, the peer no longer waits for an answer.
             let _ = send_whole(&socket, frame.as_bytes(), REPLY_PATIENCE);
         }
     }
 }
 
 /// Begins operation after the Reply was sent. In peer-to-peer mode the initiator's first FPDU
-/// establishes the connection; otherwise the connection is established now. Either way nothing is
-/// sent before that FPDU.
+/// establishes the connection; otherwise the connection is established now. In both cases
+/// this end sends nothing before that FPDU.
 fn begin(
     qp: &Arc<Qp>,
     link: &mut Link,

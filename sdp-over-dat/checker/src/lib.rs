@@ -20,8 +20,8 @@
 //! when it is received ([`Checker::sent`], [`Checker::received`]).
 //!
 //! A trace holds the frames that one end has sent and received, in the order in which that end sent
-//! and processed them. It shows the knowledge of that end, and not which frames the peer had
-//! received when it sent a message. [`Checker::arrived`] takes this from MSeqAck.
+//! and processed them. The trace does not show which frames the peer had received when the peer
+//! sent a message. [`Checker::arrived`] derives this from MSeqAck.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Finds out without a system call whether the calling process still is the one that made the
-//! table.
+//! Checks without a system call whether the calling process has made the table of descriptors, or
+//! is a child of that process.
 //!
 //! A child has the parent's memory, either a copy of it or, after a `vfork`, the same. Comparing
 //! process ids costs a system call at each `connect` and `close`. So a page holds a mark that the

@@ -14,9 +14,10 @@
 //!
 //! A burst begins with two sends of 32 KiB, so that the peer copies out while this end copies in.
 //! It grows to sends of 1 MiB, or of 256 KiB (the length of the staging buffer) if every payload is
-//! staged. A burst directly after another continues with the last size, because the peer still has
-//! bytes to copy. Two sends are faster if TCP takes longer for a lone 64 KiB message than two calls
-//! cost, and slower otherwise; `dat-bench --cases send-ping:65536:1` shows the difference.
+//! staged. A burst directly after a long one begins with the last of these sizes, because the peer
+//! still has bytes to copy. Two sends are faster if TCP takes longer for a lone 64 KiB message than
+//! two calls cost, and slower otherwise; `dat-bench --cases send-ping:65536:1` shows the
+//! difference.
 //!
 //! A Send or Write that fits one FPDU and overtakes nothing is framed when it is posted
 //! ([`Tx::frame_at_once`]), whether it is sent at once or held back. The sender then keeps only the
@@ -143,8 +144,8 @@ pub(super) struct Tx {
     boundary: u64,
     /// The time at which the last burst ended, if it was a long one.
     flowed: Option<Instant>,
-    /// The number of retries on the full socket since it accepted the last bytes, up to the longest
-    /// pause.
+    /// The number of retries on the full socket since it accepted the last bytes, at most
+    /// [`FULL_PAUSE_DOUBLINGS`].
     full_retries: u32,
 }
 

@@ -36,8 +36,8 @@ pub struct SinkAdvert {
 /// The fate of the bytes of a cancelled advertisement that the peer has not received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnCancel {
-    /// They follow in Sends.
+    /// The bytes follow in Sends.
     Send,
-    /// They do not belong to the stream: the write returns short.
+    /// The bytes do not belong to the stream: the write returns a shorter length.
     TakeBack,
 }

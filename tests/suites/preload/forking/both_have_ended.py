@@ -1,5 +1,5 @@
-"""Both directions of a connection that a child has inherited have ended: the process that made the
-connection can end when all bytes were read, and its child can still read the rest."""
+"""A child has inherited a connection whose two directions have ended. If all bytes were read, the
+process that made the connection can end at once. Otherwise the child can still read the rest."""
 
 import ctypes
 import os

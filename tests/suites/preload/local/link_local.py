@@ -9,17 +9,17 @@ add = ["ip", "address", "add", f"{OWN}/64", "dev", "lo", "nodad"]
 subprocess.run(add, check=True)
 scope = socket.if_nametoindex("lo")
 
-for place in ("::", OWN):
+for address in ("::", OWN):
     listener = socket.socket(socket.AF_INET6)
     listener.settimeout(DEADLINE)
-    listener.bind((place, 0, 0, scope if place == OWN else 0))
+    listener.bind((address, 0, 0, scope if address == OWN else 0))
     listener.listen()
     client = socket.socket(socket.AF_INET6)
     client.settimeout(DEADLINE)
     client.connect((OWN, listener.getsockname()[1], 0, scope))
     server, peer = listener.accept()
     # Binding to a link-local address binds to its device too, and such listeners stay on TCP.
-    assert is_offloaded(client) == is_offloaded(server) == (place == "::"), place
+    assert is_offloaded(client) == is_offloaded(server) == (address == "::"), address
     assert peer == client.getsockname() == server.getpeername()
     assert server.getsockname() == client.getpeername()
     for name in (peer, server.getsockname()):
