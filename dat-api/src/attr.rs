@@ -20,7 +20,7 @@ pub struct NamedAttr {
 /// Family of extensions of an interface adapter (`DAT_EXTENSION`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extension {
-    /// None.
+    /// No extension.
     None,
     /// InfiniBand operations.
     Ib,
@@ -315,12 +315,12 @@ unsafe fn read_named(list: *const DatNamedAttr, count: DatCount) -> Vec<NamedAtt
     }
     (0..count)
         .map(|index| {
-            // SAFETY: `index` is below `count`, and the caller guarantees that the list is so long.
+            // SAFETY: `index` is below `count`, and the caller guarantees that many entries.
             let raw = unsafe { list.add(index).read() };
             NamedAttr {
                 // SAFETY: the caller guarantees that both strings are null or terminated.
                 name: unsafe { owned_text(raw.name) }.unwrap_or_default(),
-                // SAFETY: as above.
+                // SAFETY: the caller guarantees that both strings are null or terminated.
                 value: unsafe { owned_text(raw.value) }.unwrap_or_default(),
             }
         })
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(named[1].value, "1");
         // SAFETY: null and negative counts are allowed.
         assert!(unsafe { read_named(std::ptr::null(), 5) }.is_empty());
-        // SAFETY: as above.
+        // SAFETY: null and negative counts are allowed.
         assert!(unsafe { read_named(list.as_ptr(), -1) }.is_empty());
     }
 }

@@ -230,7 +230,7 @@ impl Buffer {
         self.copy_words_in(offset + moved, &bytes[moved..]);
     }
 
-    /// Fills `bytes` from `offset`. The caller has checked that the buffer holds so many bytes.
+    /// Fills `bytes` from `offset`. The caller has checked that the buffer holds that many bytes.
     fn copy_out(&self, offset: usize, bytes: &mut [u8]) {
         let moved = moved_in_blocks(bytes.len());
         if moved > 0 {

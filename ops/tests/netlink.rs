@@ -1,4 +1,4 @@
-//! The queries of the switch, each in networks for one test.
+//! The netlink queries of the switch. Each test has network namespaces of its own.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use stack_tests::{NetSpace, Program, Veth, not_run};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The test's network, a second one, and the cable between.
+/// The network stack of the test's namespace, and a cable to a second namespace.
 struct Lab {
     stack: NetStack,
     veth: Veth,
 }
 
-/// Makes a lab; `None` if this machine does not permit making networks.
+/// Makes a lab. Returns `None` if this machine does not permit new network namespaces.
 fn lab() -> Result<Option<Lab>> {
     let net = NetSpace::enter()?;
     let Some(veth) = Veth::create(&net)? else {
@@ -27,7 +27,7 @@ fn lab() -> Result<Option<Lab>> {
     Ok(Some(Lab { stack, veth }))
 }
 
-/// Runs `ip` in the near network.
+/// Runs `ip` in the test's namespace.
 fn ip(args: &str) -> Result<()> {
     let running = Program::new("ip")
         .args_line(args)
@@ -52,7 +52,7 @@ fn sources(stack: &NetStack, to: &str) -> Result<Vec<String>> {
 }
 
 #[test]
-fn local_addresses_that_reach_a_destination_come_in_order_of_preference() -> Result<()> {
+fn local_addresses_that_reach_a_destination_are_in_order_of_preference() -> Result<()> {
     let Some(Lab { stack, veth: _veth }) = lab()? else {
         return Ok(());
     };
@@ -64,7 +64,8 @@ fn local_addresses_that_reach_a_destination_come_in_order_of_preference() -> Res
     }
     ip("address add 198.51.100.1/24 dev other")?;
     ip("address add 203.0.113.1/24 dev third")?;
-    // The kernel's choice, another of the same device, then the rest; none of the loopback device.
+    // First the kernel's choice, then the other address of the same device, then those of other
+    // devices. No address is of the loopback device.
     let near = ["192.0.2.1", "192.0.2.7"];
     ensure!(
         sources(&stack, "192.0.2.2")? == [&near[..], &["198.51.100.1", "203.0.113.1"]].concat()
@@ -149,7 +150,7 @@ fn destinations_without_a_route_fail_as_connect_does() -> Result<()> {
 }
 
 #[test]
-fn the_link_layer_address_of_the_next_hop_is_found_out() -> Result<()> {
+fn the_link_layer_address_of_the_next_hop_is_resolved() -> Result<()> {
     let Some(Lab { stack, veth: _veth }) = lab()? else {
         return Ok(());
     };

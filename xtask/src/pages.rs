@@ -37,7 +37,7 @@ pub(crate) fn all(docs: &Path) -> Result<Vec<Page>> {
         let name = tool.get_name().to_owned();
         let page = manual(&tool, &written(&format!("{name}.1"))?)?;
         pages.push((format!("man/man1/{name}.1"), page));
-        for (shell, place) in [
+        for (shell, path) in [
             (Shell::Bash, format!("bash-completion/completions/{name}")),
             (Shell::Zsh, format!("zsh/site-functions/_{name}")),
             (
@@ -47,7 +47,7 @@ pub(crate) fn all(docs: &Path) -> Result<Vec<Page>> {
         ] {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut tool, &name, &mut script);
-            pages.push((place, String::from_utf8(script)?));
+            pages.push((path, String::from_utf8(script)?));
         }
     }
     let written_pages = [("dat.conf", 5), ("ops.conf", 5), ("dat-rs", 7)];
@@ -69,7 +69,7 @@ const SYNOPSIS: &str = ".SH SYNOPSIS\n";
 fn manual(tool: &Command, written: &str) -> Result<String> {
     let (before, after) = written
         .split_once(OPTIONS)
-        .with_context(|| format!("{}.1 has no place for options", tool.get_name()))?;
+        .with_context(|| format!("{}.1 has no line that the options replace", tool.get_name()))?;
     let page = Man::new(tool.clone());
     let mut roff = Vec::new();
     page.render_title(&mut roff)?;
@@ -89,14 +89,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_have_options_and_what_was_written() {
+    fn pages_have_options_and_the_written_text() {
         for tool in tools() {
             let page = manual(&tool, &format!("first\n{OPTIONS}written\n")).unwrap();
             assert!(page.starts_with(".ie"), "{page}");
             assert!(page.contains("fB\\-\\-help"), "{page}");
             assert!(page.find("first") < page.find(".SH OPTIONS"), "{page}");
             assert!(page.ends_with("written\n"), "{page}");
-            assert!(manual(&tool, "no place").is_err());
+            assert!(manual(&tool, "no such line").is_err());
             let own = manual(&tool, &format!("{SYNOPSIS}written\n{OPTIONS}")).unwrap();
             assert_eq!(own.matches(".SH SYNOPSIS").count(), 1, "{own}");
             assert!(

@@ -8,7 +8,7 @@ macro_rules! constants {
 }
 
 /// Declares constants of one type under C names that need no explanation. The documentation of each
-/// names the type; text that is written here follows.
+/// names the type. Text that is written above a constant follows.
 macro_rules! named_constants {
     ($ty:ident: $($(#[$meta:meta])* $name:ident = $value:expr),+ $(,)?) => {
         constants! { $ty: $(

@@ -14,7 +14,7 @@ use rustix::net::{
 };
 use tracing::info;
 
-use crate::names::{self, Addresses, Name, places};
+use crate::names::{self, Addresses, Name, listener_addresses};
 use crate::{ports, trust};
 
 /// The number of ports that are tried until one is free for the service.
@@ -59,13 +59,13 @@ impl KernelSockets for Sockets {
             IpAddr::V6(_) => service,
         };
         let wanted = names::listed_as(service);
-        let is_it = |line: &[u8]| {
+        let is_listener = |line: &[u8]| {
             let words = line.split(u8::is_ascii_whitespace);
             words.filter(|word| !word.is_empty()).nth(3) == Some(LISTENS)
                 && wanted.iter().any(|name| line.ends_with(name.as_bytes()))
         };
-        let is_there = listed.split(|byte| *byte == b'\n').any(is_it);
-        is_there.then_some(()).ok_or(Reason::NotOffered)
+        let is_listed = listed.split(|byte| *byte == b'\n').any(is_listener);
+        is_listed.then_some(()).ok_or(Reason::NotOffered)
     }
 
     fn connect(&self, target: &KernelTarget) -> Result<KernelConnection, Reason> {
@@ -207,12 +207,12 @@ fn source(service: IpAddr) -> IpAddr {
 
 /// Connects to the listener of the service, and returns the address at which it listens.
 fn connect_to_listener(socket: &OwnedFd, service: SocketAddr) -> Result<Local, Reason> {
-    for place in places(service) {
-        let name = names::of_service(place).map_err(Reason::Failed)?;
+    for address in listener_addresses(service) {
+        let name = names::of_service(address).map_err(Reason::Failed)?;
         match connect(socket, &name) {
-            Ok(()) => return Ok(place),
+            Ok(()) => return Ok(address),
             Err(Errno::CONNREFUSED) => {}
-            // The kernel's TCP has a backlog of its own, and a connection waits if it is full.
+            // The TCP listener has a backlog of its own. A TCP connect waits while that is full.
             Err(Errno::AGAIN) => return Err(Reason::BacklogFull),
             Err(errno) => return Err(Reason::Failed(errno)),
         }

@@ -124,9 +124,9 @@ fn service_text(local: Local) -> String {
     format!("{prefix}{}", local.address)
 }
 
-/// Returns the places at which the listener of an address may be bound: the address itself, all
-/// addresses of its family, or all addresses of both. `service` is not an IPv4-mapped address.
-pub(crate) fn places(service: SocketAddr) -> [Local; 4] {
+/// Returns the addresses to which the listener of `service` may be bound: the address itself, as an
+/// IPv4-mapped address too, and the unspecified addresses. `service` is not an IPv4-mapped address.
+pub(crate) fn listener_addresses(service: SocketAddr) -> [Local; 4] {
     let port = service.port();
     let zeros: Local = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port).into();
     match service.ip() {
@@ -147,9 +147,9 @@ pub(crate) fn places(service: SocketAddr) -> [Local; 4] {
     }
 }
 
-/// Returns the names of these places in the format of `/proc/net/unix`.
+/// Returns the names of these listeners in the format of `/proc/net/unix`.
 pub(crate) fn listed_as(service: SocketAddr) -> [String; 4] {
-    places(service).map(|place| format!("@{}", service_text(place)))
+    listener_addresses(service).map(|address| format!("@{}", service_text(address)))
 }
 
 fn abstract_name(text: &str) -> Result<SocketAddrUnix, Errno> {
@@ -201,7 +201,7 @@ mod tests {
         ] {
             let address = address.parse().unwrap();
             let name = service_text(Local { address, ipv6_only });
-            let names = places(service.parse().unwrap()).map(service_text);
+            let names = listener_addresses(service.parse().unwrap()).map(service_text);
             assert_eq!(names.contains(&name), is_found, "{address} {service}");
         }
     }

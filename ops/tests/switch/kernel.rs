@@ -25,7 +25,8 @@ struct Pairs {
     sockets: &'static PairSockets,
 }
 
-/// The sockets of the protocol; if it fails, connections use other protocols.
+/// The sockets of the protocol. If `fails`, each `connect` fails, and connections use other
+/// protocols.
 #[derive(Debug)]
 struct PairSockets {
     fails: bool,
@@ -64,8 +65,8 @@ impl KernelSockets for PairSockets {
             return Err(Reason::BacklogFull);
         }
         let (ours, mut other) = UnixStream::pair().map_err(|_| Reason::Failed(Errno::MFILE))?;
-        let said = write!(other, "{} {}", target.bound, target.service);
-        said.map_err(|_| Reason::Failed(Errno::PIPE))?;
+        let written = write!(other, "{} {}", target.bound, target.service);
+        written.map_err(|_| Reason::Failed(Errno::PIPE))?;
         Ok(KernelConnection {
             socket: ours.into(),
             local: target.bound,
@@ -138,18 +139,18 @@ fn the_first_protocol_that_connects_in_the_kernel_has_the_connection() -> Result
     ensure!(names(&offer) == ["bad", "good", "last", "unix"]);
     let Ok((protocol, connection)) = lab.switch.connect_in_kernel(&target(service), &mut offer)
     else {
-        bail!("nobody connects");
+        bail!("no protocol connects");
     };
     ensure!(protocol.name() == "good" && connection.peer == service);
     let mut stream = UnixStream::from(connection.socket);
-    let mut said = String::new();
-    stream.read_to_string(&mut said)?;
-    ensure!(said == "127.0.0.1:4000 127.0.0.1:80", "{said}");
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    ensure!(text == "127.0.0.1:4000 127.0.0.1:80", "{text}");
     Ok(())
 }
 
 #[test]
-fn what_no_kernel_socket_carries_is_left_to_the_other_protocols() -> Result<()> {
+fn a_connection_that_no_kernel_socket_carries_uses_the_other_protocols() -> Result<()> {
     let Some((lab, _kept)) = lab_with(&[("bad", &FAILS), ("worse", &FAILS)])? else {
         return Ok(());
     };
@@ -166,13 +167,13 @@ fn what_no_kernel_socket_carries_is_left_to_the_other_protocols() -> Result<()> 
 }
 
 #[test]
-fn a_protocol_that_needs_a_rule_carries_what_a_rule_names_it_for() -> Result<()> {
-    let mut shy = UnixProtocol::default();
-    shy.capabilities.needs_rule = true;
+fn a_protocol_that_needs_a_rule_carries_connections_whose_rule_names_it() -> Result<()> {
+    let mut protocol = UnixProtocol::default();
+    protocol.capabilities.needs_rule = true;
     let both = "use both listen * *:*\nuse both connect * *:*\n";
     let named = "use both listen * *:* protocol=unix\nuse both connect * *:* protocol=unix\n";
     for (rules, carries) in [("", "tcp"), (both, "tcp"), (named, "unix")] {
-        let Some(lab) = Lab::new(rules, std::slice::from_ref(&shy))? else {
+        let Some(lab) = Lab::new(rules, std::slice::from_ref(&protocol))? else {
             return Ok(());
         };
         let mut service = lab.service()?;

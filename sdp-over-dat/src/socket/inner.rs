@@ -21,7 +21,8 @@ pub(crate) struct Inner {
     pub(super) receive: ReceiveQueue,
     pub(super) send: SendRing,
     pub(super) attendance: Attendance,
-    /// Threads that wait until the sleeper in a dispatcher has handled an event.
+    /// The number of threads that wait until the thread that sleeps in a dispatcher has handled an
+    /// event.
     pub(super) followers: u32,
     pub(super) link: Link,
     /// The number of transports before this one: how often the peer has suspended the connection.
@@ -33,7 +34,7 @@ pub(crate) struct Inner {
     pub(super) read_half: ReadHalf,
     /// RDMA Reads under way, oldest first.
     pub(super) reads: VecDeque<ReadInProgress>,
-    /// The number of bytes for which a waiting reader has room, to read advertised memory itself.
+    /// The length of a waiting reader's memory, into which RDMA Reads can place the peer's bytes.
     pub(super) reader_room: usize,
     /// The number and the length of each completed read into a reader's memory, until its reader
     /// takes the entry. Another reader may begin such a read meanwhile.

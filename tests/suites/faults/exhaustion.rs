@@ -34,25 +34,25 @@ fn no_descriptor_for_an_accept() -> Result<()> {
 }
 
 /// Runs one trial with a limit on memory. Does not run with a sanitizer, which needs more memory.
-fn recovers_from_want(trial: &str) -> Result<()> {
+fn recovers_with_less_memory(trial: &str) -> Result<()> {
     if Sanitizer::chosen() == Sanitizer::None {
         return recovers(trial);
     }
-    not_run("a sanitizer needs the memory that this takes away");
+    not_run("a sanitizer needs more memory than the limit of this test");
     Ok(())
 }
 
 #[test]
 fn no_memory_for_objects() -> Result<()> {
-    recovers_from_want("memory-create")
+    recovers_with_less_memory("memory-create")
 }
 
 #[test]
 fn no_memory_for_an_adapter() -> Result<()> {
-    recovers_from_want("memory-open")
+    recovers_with_less_memory("memory-open")
 }
 
 #[test]
 fn no_memory_for_posts() -> Result<()> {
-    recovers_from_want("memory-post")
+    recovers_with_less_memory("memory-post")
 }

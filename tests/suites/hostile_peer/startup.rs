@@ -75,8 +75,8 @@ fn ask(victim: &Victim, request: &[u8], answer: Answer) -> Result<()> {
     peer.send(request)?;
     match answer {
         Closes => {
-            let said = peer.read_to_end()?;
-            ensure!(said.is_empty(), "an answer {said:02x?}");
+            let received = peer.read_to_end()?;
+            ensure!(received.is_empty(), "an answer {received:02x?}");
             if let Some(event) = victim.requests.dequeue()? {
                 bail!("the consumer received {event:?}");
             }
@@ -160,8 +160,11 @@ fn requests_that_end_early() -> Result<()> {
         let mut peer = RawPeer::connect(victim.port())?;
         peer.send(&request[..len])?;
         peer.finish_sending()?;
-        let said = peer.read_to_end()?;
-        ensure!(said.is_empty(), "an answer to {len} bytes: {said:02x?}");
+        let received = peer.read_to_end()?;
+        ensure!(
+            received.is_empty(),
+            "an answer to {len} bytes: {received:02x?}"
+        );
         ensure!(
             victim.requests.dequeue()?.is_none(),
             "{len} bytes were reported"
@@ -192,8 +195,8 @@ fn a_second_request_is_no_frame() -> Result<()> {
     // complete.
     stream.peer.send(&plain_request().bytes())?;
     stream.peer.finish_sending()?;
-    let said = stream.peer.read_to_end()?;
-    ensure!(said.is_empty(), "{said:02x?}");
+    let received = stream.peer.read_to_end()?;
+    ensure!(received.is_empty(), "{received:02x?}");
     let ending = stream.ep.wait_disconnected(Some(DEADLINE))?;
     ensure!(ending == ConnectionKind::Broken, "{ending:?}");
     victim.bystander_is_fine()
@@ -275,8 +278,8 @@ fn answer(victim: &Victim, reply: &[u8], outcome: Outcome) -> Result<()> {
         }
         Fails(kind) => {
             ensure!(ended == Some(kind), "{ended:?}");
-            let said = peer.read_to_end()?;
-            ensure!(said.is_empty(), "{said:02x?}");
+            let received = peer.read_to_end()?;
+            ensure!(received.is_empty(), "{received:02x?}");
         }
         Refused(code) => {
             ensure!(ended == Some(ConnectionKind::NonPeerRejected), "{ended:?}");

@@ -10,7 +10,7 @@ import threading
 LINGER = 3600
 
 
-def scene():
+def connected():
     listener = socket.create_server(("127.0.0.1", 0))
     client = socket.create_connection(listener.getsockname())
     server, _ = listener.accept()
@@ -20,7 +20,7 @@ def scene():
 
 def full():
     """A full connection whose peer has ended its stream and does not read."""
-    client, server = scene()
+    client, server = connected()
     server.shutdown(socket.SHUT_WR)
     assert client.recv(1) == b"", "the end of the peer's stream is read first"
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, LINGER))
@@ -43,14 +43,14 @@ reader.join()
 assert got == sent, (got, sent)
 
 # A signal ends the close, and the remaining bytes are still sent.
-rung = []
-signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
+signals = []
+signal.signal(signal.SIGALRM, lambda *_: signals.append(1))
 client, server, sent = full()
 main = threading.get_ident()
-ringing = while_asleep(lambda: signal.pthread_kill(main, signal.SIGALRM))
+signaller = while_asleep(lambda: signal.pthread_kill(main, signal.SIGALRM))
 client.close()
-ringing.join()
-assert rung
+signaller.join()
+assert signals
 got = 0
 read_all()
 assert got == sent, (got, sent)

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 
-/// The congestion control that bandwidth figures on one machine usually use; bbr paces even on
+/// The usual congestion control of bandwidth measurements within a host; bbr paces even on
 /// loopback.
 pub(crate) const RENO: &str = "reno";
 /// The file with the congestion control that new connections get.
@@ -18,18 +18,18 @@ const PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 /// Moves the calling thread into a new namespace.
 pub(crate) fn enter_new() -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNET).context(NO_RIGHT)?;
-    furnish()
+    set_up()
 }
 
-/// Sets up a new network: a loopback device that is up, the congestion control, and ports for more
-/// connections than end in a minute.
-fn furnish() -> Result<()> {
-    raise_loopback().context("raising the loopback device")?;
+/// Sets up a new network namespace: a loopback device that is up, the congestion control, and
+/// enough ports while the ports of closed connections are in TIME_WAIT.
+fn set_up() -> Result<()> {
+    set_loopback_up().context("setting the loopback device up")?;
     fs::write(PORTS, "1024 65535").context("setting the range of ports")?;
     fs::write(CONGESTION, RENO).context("setting the congestion control")
 }
 
-fn raise_loopback() -> Result<()> {
+fn set_loopback_up() -> Result<()> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
     use std::os::fd::AsRawFd;
     let probe = socket(

@@ -3,9 +3,9 @@
 //! The program's descriptor stays the kernel's TCP listener. Next to it are up to two descriptors
 //! that are readable while offloaded connections can be accepted: a kernel listener
 //! ([`kernel_listener`]) and the counter of a service ([`service`]). A wait for the TCP listener
-//! also waits for these descriptors, and reports them as the TCP listener. Because all three are
-//! kernel objects, inheritance by workers, `EPOLLEXCLUSIVE` and edge-triggered sets work as for
-//! TCP.
+//! also waits for these descriptors, and reports their events as events of the TCP listener.
+//! Because all three are kernel objects, inheritance by workers, `EPOLLEXCLUSIVE` and
+//! edge-triggered sets work as for TCP.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -84,7 +84,8 @@ pub(crate) struct InheritedListener {
 }
 
 impl Listener {
-    /// Makes a listener. `accept_lock` is shared by all that accept from the same TCP listener.
+    /// Makes a listener. `accept_lock` is shared by all processes that accept from the same TCP
+    /// listener.
     pub(crate) fn new(
         kernel: Option<KernelListener>,
         service: Option<Service>,
@@ -135,7 +136,8 @@ impl Listener {
         }
     }
 
-    /// Returns a copy of the listener without the listeners that have ended. `None`: both have.
+    /// Returns a copy without the kernel listener or the service, if that has ended. Returns `None`
+    /// if both have ended.
     pub(crate) fn remaining(&self) -> Option<Self> {
         let kernel = self.kernel.clone().filter(|it| !it.is_withdrawn());
         let service = self.service.clone().filter(|it| !it.is_lost());
@@ -204,8 +206,8 @@ impl Listener {
         kernel.into_iter().chain(self.service().map(AsFd::as_fd))
     }
 
-    /// Returns the descriptor of the TCP listener `socket` and all listeners next to it, which is
-    /// made if necessary. `None`: there is no memory or no descriptor for it.
+    /// Returns one descriptor for the TCP listener `socket` and all listeners next to it, and makes
+    /// the descriptor if necessary. Returns `None` if memory or descriptors are exhausted.
     pub(crate) fn obtain_joint(&self, socket: BorrowedFd<'_>) -> Option<RawFd> {
         let members = std::iter::once(socket).chain(self.pending());
         self.joint.obtain(members)
@@ -262,8 +264,7 @@ impl Listener {
         self.is_lost.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if a wait has found one of these descriptors closed. Only TCP is waited for
-    /// then.
+    /// Returns true after [`Self::set_lost`]. Then a wait uses the TCP listener only.
     pub(crate) fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
     }

@@ -200,13 +200,12 @@ impl Responder {
         StartupFrame::build(FrameKind::Reply, header, words, private_data).ok_or(too_long)
     }
 
-    /// RFC 6581 section 9.1: the responder's ORD is at most the initiator's IRD, and its IRD is the
-    /// initiator's ORD if it can hold as many reads. 0x3FFF is answered by 0x3FFF and does not
+    /// RFC 6581 section 9.1: the responder lowers its ORD to the initiator's IRD, and raises its
+    /// IRD to the initiator's ORD, up to `ird_max`. 0x3FFF is answered by 0x3FFF and does not
     /// change the value on our side.
     fn agree(&self, negotiated: &mut Negotiated, peer: &Enhanced, ird_max: u16) -> Enhanced {
         negotiated.rtr = peer.peer_to_peer.map(|offered| self.choose(offered));
-        // Same section: "if the zero-length read is used and the initiator's ORD is 0, the
-        // responder may raise its IRD to 1".
+        // A Read as the first FPDU needs an IRD of at least 1 (same section).
         if negotiated.rtr == Some(RtrKind::Read) {
             negotiated.ird = negotiated.ird.max(1);
         }
@@ -231,7 +230,7 @@ impl Responder {
     }
 
     /// Chooses the Read if it is offered, because some hardware sends nothing else; otherwise the
-    /// Write. If no kind is in common, the Reply names the kinds that we support, and the initiator
+    /// Write. If no kind is in common, the Reply names one kind that we support, and the initiator
     /// ends the connection with error 7.
     fn choose(&self, offered: RtrKinds) -> RtrKind {
         let preference = [RtrKind::Read, RtrKind::Write, RtrKind::Send];

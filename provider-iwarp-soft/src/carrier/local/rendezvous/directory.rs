@@ -58,7 +58,7 @@ pub(super) fn sweep(dir: &Path) {
 }
 
 fn is_old_socket(entry: &DirEntry) -> bool {
-    // Of the entry itself, not of the target of a symbolic link.
+    // These are of the entry itself, not of the target of a symbolic link.
     let Ok(metadata) = entry.metadata() else {
         return false;
     };
