@@ -5,8 +5,8 @@
  *   tcpserver IA            (the server: one client over TCP, then one over RDMA)
  *   tcpserver IA ADDRESS    (the client: the same questions over TCP, then over RDMA)
  *
- * The conversion is between the two marks; the rest of the server and of the client does not know
- * which of the two carries its bytes until it sends them.
+ * The conversion is between the two marks. Of the rest, only the code that sends and receives
+ * messages differs between TCP and RDMA.
  */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -28,7 +28,7 @@ static void write_all(int fd, const char *bytes, size_t len)
 	while (len > 0) {
 		ssize_t written = send(fd, bytes, len, MSG_NOSIGNAL);
 
-		check(written > 0, "the peer takes bytes");
+		check(written > 0, "the peer accepts bytes");
 		bytes += written;
 		len -= (size_t)written;
 	}
@@ -48,7 +48,7 @@ static int read_line(int fd, char *line)
 			return 1;
 		}
 	}
-	check(0, "a line is shorter");
+	check(0, "the line is not too long");
 	return 0;
 }
 
@@ -57,7 +57,7 @@ static void write_line(int fd, const char *text)
 	char line[LINE_LEN + 2];
 	int len = snprintf(line, sizeof(line), "%s\n", text);
 
-	check(len > 0 && (size_t)len < sizeof(line), "a line is shorter");
+	check(len > 0 && (size_t)len < sizeof(line), "the line is not too long");
 	write_all(fd, line, (size_t)len);
 }
 
@@ -69,7 +69,7 @@ static void capitalise(char *text)
 
 /* ------------------------------------------------------------ conversion: begin */
 
-/* The server: the client's line was "RDMA". Returns 1 if there is an RDMA connection now;
+/* The server: answers the line "RDMA" of a client. Returns 1 if there is an RDMA connection now;
  * otherwise the socket is a TCP connection as before. */
 static int accept_rdma(struct example *ex, int fd)
 {
@@ -95,7 +95,7 @@ static int accept_rdma(struct example *ex, int fd)
 	return converted;
 }
 
-/* The client: the same, for the end that asks. */
+/* The client: asks for RDMA. Returns 1 if there is an RDMA connection now. */
 static int ask_for_rdma(struct example *ex, int fd)
 {
 	char line[LINE_LEN];
@@ -150,7 +150,7 @@ static void serve(struct example *ex)
 	for (int client = 0; client < CLIENTS; client++) {
 		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 
-		check(fd >= 0 && read_line(fd, line), "a client says something");
+		check(fd >= 0 && read_line(fd, line), "a client sends a line");
 		if (strcmp(line, "RDMA") == 0 && accept_rdma(ex, fd))
 			serve_rdma(ex);
 		else

@@ -9,40 +9,40 @@ use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-/// The device in the network of the calling thread, and its addresses.
+/// The device in the namespace of the calling thread, and its addresses.
 pub const NEAR: &str = "near";
 pub const NEAR_V4: &str = "192.0.2.1";
 pub const NEAR_LINK: &str = "fe80::1";
-/// The device in the second network, and its address.
+/// The device in the second namespace, and its address.
 pub const FAR: &str = "far";
 pub const FAR_V4: &str = "192.0.2.2";
 
-/// The second network, which exists as long as this value.
+/// The second namespace, which exists as long as this value.
 pub struct FarNetwork(File);
 
-/// Moves the thread from the network of the process to a new one. Returns false, and reports that
-/// the test is not run, if that is not permitted.
-fn leave(what: &str) -> bool {
+/// Moves the calling thread into a new network namespace. Returns false, and reports that the test
+/// is not run, if that is not permitted.
+fn enter_new_namespace(what: &str) -> bool {
     // SAFETY: the thread leaves its network namespace, and shares its descriptors as before.
-    let left = unsafe { unshare_unsafe(UnshareFlags::NEWNET) };
-    if left.is_err() {
+    let entered = unsafe { unshare_unsafe(UnshareFlags::NEWNET) };
+    if entered.is_err() {
         let why = format!("\nNOT RUN: {what}: network namespaces are not permitted\n");
         // Written directly to standard error: the test harness would capture `eprintln!`, and the
         // message would not be counted.
         std::io::stderr().write_all(why.as_bytes()).unwrap();
     }
-    left.is_ok()
+    entered.is_ok()
 }
 
-/// Moves the calling thread into a network of its own, and connects this network to a second one by
-/// a pair of virtual Ethernet devices.
-/// Returns `None` if that is not permitted.
+/// Moves the calling thread into a new network namespace, and connects it to a second one by a pair
+/// of virtual Ethernet devices. Returns `None` if that is not permitted.
 pub fn connect_networks(what: &str) -> Option<FarNetwork> {
-    if !leave(what) {
+    if !enter_new_namespace(what) {
         return None;
     }
     let far = std::thread::scope(|scope| {
-        let new = || leave(what).then(|| File::open("/proc/thread-self/ns/net").unwrap());
+        let new =
+            || enter_new_namespace(what).then(|| File::open("/proc/thread-self/ns/net").unwrap());
         scope.spawn(new).join().unwrap()
     })?;
     let far = FarNetwork(far);
@@ -79,14 +79,14 @@ fn ip(args: &str, network: Option<&FarNetwork>) {
 }
 
 impl FarNetwork {
-    /// Makes a command run its program in the second network.
+    /// Makes a command run its program in the second namespace.
     pub fn enter_on_exec(&self, command: &mut Command) {
         let network = self.0.try_clone().unwrap();
         let enter = move || {
             let kind = Some(LinkNameSpaceType::Network);
             Ok(move_into_link_name_space(network.as_fd(), kind)?)
         };
-        // SAFETY: between fork and exec this makes one system call and allocates nothing.
+        // SAFETY: between fork and exec, `enter` makes one system call and allocates nothing.
         unsafe { command.pre_exec(enter) };
     }
 }

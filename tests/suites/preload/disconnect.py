@@ -15,7 +15,7 @@ def disconnect(sock):
 
 
 def ends(sock):
-    """TCP resets the connection."""
+    """Returns true if the stream has ended; over TCP it ends by a reset."""
     try:
         return sock.recv(1) == b""
     except ConnectionResetError:

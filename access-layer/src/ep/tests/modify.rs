@@ -1,7 +1,7 @@
 use super::*;
 use crate::rnic::{ConnectionEvent, Resource, RnicError};
 
-fn bare(bench: &Bench) -> TestEp {
+fn without_parts(bench: &Bench) -> TestEp {
     let ep = Ep::create(&bench.ia, EpParts::none(), None).unwrap();
     crate::handle::pin_handle(ep).unwrap()
 }
@@ -9,7 +9,7 @@ fn bare(bench: &Bench) -> TestEp {
 #[test]
 fn the_queue_pair_is_created_with_its_last_part() {
     let bench = Bench::new();
-    let ep = bare(&bench);
+    let ep = without_parts(&bench);
     assert_eq!(bench.script.calls(), []);
     assert_eq!(
         code(ep.post_recv(&[], 0, 0)),
@@ -104,7 +104,7 @@ fn posted_receives_keep_their_queue_pair() {
 #[test]
 fn a_failed_modify_changes_nothing() {
     let bench = Bench::new();
-    let ep = bare(&bench);
+    let ep = without_parts(&bench);
     bench
         .script
         .refuse(RnicError::NoResources(Resource::QueuePair));
@@ -187,7 +187,7 @@ fn an_unread_event_on_a_replaced_evd_loses_its_private_data() {
 #[test]
 fn a_limit_set_before_its_evd_is_kept() {
     let bench = Bench::new();
-    let ep = bare(&bench);
+    let ep = without_parts(&bench);
     let mut requested = bench.param();
     (
         requested.ep_attr.max_recv_iov,

@@ -24,8 +24,8 @@ pub struct InitiatorConfig {
     /// The least number of the peer's reads and atomics that we hold; up to [`DEPTH_MAX`], or
     /// [`DEPTH_UNSPECIFIED`] to leave `ird_max` unnegotiated.
     pub ird: u16,
-    /// The limit to which `ird` may be raised when the Reply announces a higher ORD. Above it the
-    /// answer is error 6. Equal to `ird` if it may not be raised.
+    /// The limit to which `ird` may be raised when the Reply announces a higher ORD. An ORD above
+    /// the limit is answered with error 6. Equal to `ird` if it may not be raised.
     pub ird_max: u16,
     /// Reads and atomics that we want to have outstanding.
     pub ord: u16,
@@ -194,8 +194,9 @@ impl Initiator {
         }
     }
 
-    /// RFC 6581 section 9.1: "the initiator sets its ORD to at most the responder's IRD and its
-    /// IRD to at least the responder's ORD", and picks the first FPDU from what the Reply leaves.
+    /// RFC 6581 section 9.1: the initiator lowers its ORD to the responder's IRD, and raises its
+    /// IRD to the responder's ORD. The first FPDU is of a kind that both the Request and the Reply
+    /// name.
     fn agree(&self, negotiated: &mut Negotiated, peer: &Enhanced) -> Result<(), Refusal> {
         let (crc, markers) = (negotiated.crc, negotiated.markers_tx);
         if peer.ird != DEPTH_UNSPECIFIED {
