@@ -61,7 +61,8 @@ impl Rnic for IbRnic {
             upcall,
             adapter: adapter.clone(),
         };
-        // Started now, because the device may be removed before any object is created on it.
+        // The thread is started now, because the device may be removed before any object is created
+        // on it.
         let engine = &rnic.shared().engine;
         engine.start(move || thread::run(&adapter))?;
         Ok(rnic)
@@ -103,7 +104,8 @@ impl Rnic for IbRnic {
     }
 
     fn has_unannounced(&self, cqs: &[&IbCq]) -> bool {
-        // An upcall wakes the caller. Queues beyond the first ones have events in the channel.
+        // If the check of a queue finds completions, an upcall wakes the caller. Queues beyond
+        // `CHECKED_MAX` wake the caller by an event in the completion channel.
         cqs.iter().take(CHECKED_MAX).for_each(|cq| cq.cq.check());
         false
     }
@@ -129,7 +131,7 @@ impl Rnic for IbRnic {
         attr: &QpAttr,
         token: QpToken,
     ) -> Result<IbQp, RnicError> {
-        self.check(attr)?;
+        self.check_limits(attr)?;
         if srq.is_some_and(|srq| !Arc::ptr_eq(&srq.srq.pd, &pd.pd)) {
             return Err(RnicError::InvalidArgument(
                 "shared receive queue of another domain",
@@ -255,7 +257,7 @@ impl IbRnic {
         &self.adapter.shared
     }
 
-    fn check(&self, wanted: &QpAttr) -> Result<(), RnicError> {
+    fn check_limits(&self, wanted: &QpAttr) -> Result<(), RnicError> {
         let max = &self.attr;
         let too_much = wanted.send_wr_max > max.wr_max
             || wanted.recv_wr_max > max.wr_max

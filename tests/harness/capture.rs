@@ -25,7 +25,7 @@ const BUFFER_MIB: usize = 64;
 /// contains the datagram contains all earlier packets.
 const END_MARK: &[u8] = b"end of the capture";
 
-/// A running capture of a device in the network of the calling thread.
+/// A running capture of a device in the network namespace of the calling thread.
 #[derive(Debug)]
 pub struct Capture {
     dumpcap: Running,

@@ -193,7 +193,7 @@ impl Network {
 }
 
 impl Service {
-    /// Passes the request to the service's consumer; `local` is the service's side.
+    /// Passes the request to the service's consumer. `local` is the address of the service.
     fn deliver_request(self, attempt: Attempt, local: SocketAddr, remote: SocketAddr) {
         let Some(node) = self.node.upgrade() else {
             return attempt.fail(ConnectionEvent::NonPeerRejected);
@@ -229,7 +229,7 @@ impl FakeRequest {
         let attempt = self
             .attempt
             .take()
-            .ok_or(RnicError::InvalidState("answered"))?;
+            .ok_or(RnicError::InvalidState("the request has been answered"))?;
         let passive = qp.0.clone();
         if !passive.join(&attempt.qp) {
             self.attempt = Some(attempt);

@@ -10,7 +10,6 @@ const PORT: u16 = 11211;
 
 const CLIENT: &str = include_str!("memcached.py");
 
-/// The only case.
 pub(crate) const CASES: &[Case] = &[Case {
     name: "memcached: values up to 900 KB by 4 threads",
     port: PORT,

@@ -132,8 +132,8 @@ listens_in_kernel() {
     rdma resource show cm_id | grep -q "state LISTEN.*:$port "
 }
 
-# Runs both peers. Sets their exit statuses in $our_status and $their_status, which are those of a failure
-# for a peer that was not started because the other peer was not ready.
+# Runs both peers. Sets $our_status and $their_status to their exit statuses. If the listening peer is not
+# ready, the other peer is not started, and its status is "not started".
 run_peers() {
     local role=$1 common=$2 for_ours=$3 for_theirs=$4
     port=$((port + 1))

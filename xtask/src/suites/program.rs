@@ -37,8 +37,8 @@ impl SuiteProgram {
         let built = job.minutes(BUILD_MINUTES).check()?;
         let packages = workspace.packages().iter();
         let directory = packages
-            .filter(|one| one.name == package)
-            .map(|one| one.dir().to_owned())
+            .filter(|it| it.name == package)
+            .map(|it| it.dir().to_owned())
             .next()
             .with_context(|| format!("no package {package}"))?;
         let manifest = directory.join("Cargo.toml");
@@ -50,8 +50,8 @@ impl SuiteProgram {
         Ok(Self { file, directory })
     }
 
-    /// A run of the program in its package's directory; in a user namespace if each test needs one
-    /// to get a network of its own.
+    /// A run of the program in its package's directory. For an ordinary user it is a run in a user
+    /// namespace, in which the tests may make network namespaces.
     pub(super) fn job(&self, workspace: &Workspace, step: &str) -> Job {
         let program = self.file.to_string_lossy();
         match namespace_arguments(workspace) {
@@ -80,8 +80,8 @@ fn executable(line: &str, manifest: &str, name: &str) -> Option<PathBuf> {
     Some(file.into())
 }
 
-/// The arguments of `unshare` with which an ordinary user gets network namespaces: it makes the
-/// user root of a user namespace.
+/// The arguments of `unshare` with which an ordinary user can make network namespaces: the user
+/// becomes root of a user namespace.
 fn namespace_arguments(workspace: &Workspace) -> Option<&'static str> {
     const ARGUMENTS: &str = "--user --map-root-user";
     if nix::unistd::geteuid().is_root() {

@@ -74,7 +74,7 @@ pub(crate) struct Socket {
 /// True once a socket was made, in this process or in a parent before a fork.
 static WERE_MADE: AtomicBool = AtomicBool::new(false);
 
-/// Returns false if no offload protocol of this process has bytes to deliver.
+/// Returns false if this process has had no socket, so no offload protocol has bytes to deliver.
 pub(crate) fn were_made() -> bool {
     WERE_MADE.load(Ordering::Acquire)
 }
@@ -131,7 +131,7 @@ impl Socket {
         self.observer.take_error(fd).map_or(0, Errno::raw_os_error)
     }
 
-    /// Begins a call. `None`: the descriptor carries bytes, or is about to.
+    /// Begins a call. Returns `None` if the descriptor carries the bytes, or will soon carry them.
     pub(crate) fn begin_call(&self) -> Option<CallGuard<'_>> {
         self.calls.begin()
     }
@@ -151,7 +151,7 @@ impl Socket {
 
     /// Returns true if a call continues on the stream. Returns false if the descriptor carries the
     /// bytes, and the rest of the call must use the descriptor. While another process requests the
-    /// connection, this waits for the decision.
+    /// connection, the call waits for the decision.
     ///
     /// The call does not return early with a part of its bytes, because a call on a TCP socket
     /// would not.
@@ -170,12 +170,12 @@ impl Socket {
                 matches!(place.stage(), Stage::Carrying | Stage::Ended)
             })
         };
-        let here = self.calls.pause(is_over);
-        if !here {
+        let continues = self.calls.pause(is_over);
+        if !continues {
             // The requesting process sets the timeouts too, but possibly after this call.
             self.identity.apply_timeouts(fd);
         }
-        here
+        continues
     }
 
     /// Waits until a requested hand-over is completed or aborted.
@@ -208,7 +208,7 @@ impl Socket {
         }
     }
 
-    /// Shows an end of the peer that was held back, once all bytes before that end are read.
+    /// Shows the end of the peer's stream, which was held back, once all bytes before it are read.
     pub(crate) fn show_end_if_read(&self) {
         if self.observer.state().has_peer_ended() && self.stream.unread() == 0 {
             self.observer.on_end_read();
