@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_know_their_columns_in_characters() {
+    fn columns_of_words_are_counted_in_characters() {
         let words: Vec<_> = Words::new("  üse\ta:b  ", 3)
             .map(|word| (word.text.to_owned(), word.column))
             .collect();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_word_is_reported_behind_the_last_one() {
+    fn a_missing_word_is_reported_after_the_last_one() {
         let mut words = Words::new("use   ", 9);
         words.next();
         let fault = words.need("target").unwrap_err();

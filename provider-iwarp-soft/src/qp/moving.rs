@@ -132,7 +132,7 @@ impl Qp {
             traffic += self.traffic_of(conn);
         }
         drop(link);
-        // A poster that found the lock taken relies on its holder.
+        // A thread that posted while the lock was taken relies on the holder of the lock.
         self.catch_up();
         traffic
     }

@@ -17,7 +17,7 @@ use stack_tests::{Program, Registry, Stage};
 
 use crate::times::timed;
 
-/// The argument that starts this program as that process.
+/// The argument that starts this program as the process with all providers.
 const ARGUMENT: &str = "--together";
 
 /// Adapters: name, provider, parameters. Two of them share a device.
@@ -160,8 +160,8 @@ impl Pair {
         })
     }
 
-    /// Sends messages from the first end to the second, each with different content, and a Write at
-    /// the end of each.
+    /// Transfers messages with different content from the first end to the second: the first half
+    /// of each by a Send, the second half by an RDMA Write.
     fn exchange(&self) -> Result<()> {
         let ([from, to], [source, sink]) = (&self.ends, &self.memory);
         for round in 0..ROUNDS {

@@ -9,9 +9,8 @@ use stack_tests::let_others_run;
 use crate::pair::Pair;
 use crate::step::{number, receive};
 
-/// The number of polls without room, with a pause and a round of all threads between, after which
-/// the socket counts as full.
-const LOOKS: usize = 12;
+/// The number of refused writes, with a pause after each, after which the socket counts as full.
+const REFUSALS: usize = 12;
 /// The number of times that the socket is filled until it refuses the urgent byte.
 const ATTEMPTS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(5);
@@ -19,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 const LIMIT: Duration = Duration::from_secs(60);
 const CHUNK: usize = 64 * 1024;
 
-/// Fills the buffers between an end and its peer. Sends an urgent byte, which fails for want of
+/// Fills the buffers between an end and its peer. Sends an urgent byte, which fails for lack of
 /// room, then an urgent byte while the peer reads, then an ordinary byte. Appends the error of the
 /// first send and the two received bytes to `bytes`. No byte remains in flight.
 ///
@@ -77,17 +76,17 @@ fn fill(fd: RawFd) -> Result<usize, i32> {
     let data = vec![0; CHUNK];
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let mut filled = 0;
-    let mut looks = 0;
-    while looks < LOOKS {
+    let mut refusals = 0;
+    while refusals < REFUSALS {
         // SAFETY: the bytes live through the call.
         let sent = unsafe { libc::send(fd, data.as_ptr().cast(), data.len(), flags) };
         match number(sent as i64) {
             Ok(count) => {
                 filled += usize::try_from(count).unwrap_or(0);
-                looks = 0;
+                refusals = 0;
             }
             Err(libc::EAGAIN) => {
-                looks += 1;
+                refusals += 1;
                 let_others_run(1, PAUSE);
             }
             Err(error) => return Err(error),

@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, 
 
 use crate::process::real;
 
-/// The family that the program gave to `socket`.
+/// The family that the program passed to `socket`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     /// `AF_INET`.
@@ -88,9 +88,9 @@ pub(crate) fn source_toward(remote: SocketAddr) -> Option<IpAddr> {
         SocketAddr::V6(_) => (AddressFamily::INET6, Ipv6Addr::UNSPECIFIED.into()),
     };
     let flags = SocketFlags::CLOEXEC;
-    let asking = socket_with(domain, SocketType::DGRAM, flags, Some(ipproto::UDP)).ok()?;
-    rustix::net::connect(&asking, &remote).ok()?;
-    let name = rustix::net::getsockname(&asking).ok()?;
+    let probe = socket_with(domain, SocketType::DGRAM, flags, Some(ipproto::UDP)).ok()?;
+    rustix::net::connect(&probe, &remote).ok()?;
+    let name = rustix::net::getsockname(&probe).ok()?;
     let ip = SocketAddr::try_from(name).ok()?.ip();
     (ip != any).then_some(ip)
 }

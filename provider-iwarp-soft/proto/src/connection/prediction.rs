@@ -26,7 +26,7 @@ use super::{
 impl Connection {
     /// Returns the target of the payload of an FPDU, of which only the DDP header has been
     /// received; `payload_len` bytes may be placed there. The target is not resolved: the engine
-    /// closes its memory table while it waits for the rest, and must check the memory again before
+    /// unlocks its memory table while it waits for the rest, and must check the memory again before
     /// each part that it places.
     ///
     /// `None` is not a refusal. The segment must be handled when it is complete, because segments
@@ -77,7 +77,7 @@ impl Connection {
     }
 }
 
-/// The length of a payload that is not empty and fits an FPDU behind its header.
+/// The length of a payload that is not empty and fits into an FPDU after its header.
 fn ulpdu_payload(header: &[u8], payload_len: usize) -> Option<u32> {
     let ulpdu_len = header.len().checked_add(payload_len)?;
     let fits = ulpdu_len <= usize::from(u16::MAX);

@@ -10,7 +10,7 @@ use crate::{
     Access, Connection, Inbound, InvalidateFault, MemoryTable, ProtectionFault, Role, Stag, Target,
 };
 
-/// Grants every access; a place is the number of the call that has resolved it.
+/// Grants every access. The result of a call is the number of the call.
 #[derive(Debug, Default)]
 struct Numbered(RefCell<Vec<(Access, u64, u32)>>);
 
@@ -34,7 +34,7 @@ impl MemoryTable for Numbered {
     }
 }
 
-/// Judges segments, all but the last of which must be legal.
+/// Handles segments, all of which must be legal. Returns the result of the last one.
 fn judge(conn: &mut Connection, memory: &Numbered, segments: &[&str]) -> Option<Inbound<usize>> {
     let mut last = None;
     for segment in segments {
@@ -73,7 +73,7 @@ fn the_placement_of_a_write_has_its_resolved_target() {
 }
 
 #[test]
-fn the_placement_of_a_read_response_is_marked_as_one() {
+fn the_placement_of_a_read_response_has_the_access_of_a_sink() {
     let mut reader = Engine::new(config(Role::Initiator));
     reader.post_read(1, (9, 0), (1, 0x1000), 4, false);
     reader.transmit_all();

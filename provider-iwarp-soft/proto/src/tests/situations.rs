@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// A segment of each kind, with the first sequence number of its queue. STag 1 grants every access
-/// to 1000..1010.
+/// to 0x1000..0x1010.
 const SEGMENTS: [(&str, &str); 17] = [
     ("Write", "c140 00000001 0000000000001000 01020304"),
     ("Write, not last", "8140 00000001 0000000000001000 01020304"),
@@ -94,7 +94,7 @@ Atomic Response | 0/2/06 | 0/2/06 | 0/2/06 | 0/2/06 | 0/2/06 | answered | droppe
 
 /// The situations: a responder before its first FPDU; such a responder in peer-to-peer mode with a
 /// Send as first FPDU; in the middle of a Send; without a receive; an initiator that reads 8 bytes
-/// to 1000; one that waits for an atomic; a stream that has ended.
+/// to 0x1000; one that waits for an atomic; a stream that has ended.
 fn situations() -> [Engine; 7] {
     let engine = |role, rtr, receives| {
         let mut engine = Engine::new(Config {
@@ -184,14 +184,15 @@ fn every_kind_of_segment_in_every_situation() {
     }
 }
 
-/// A segment that is not the first of its stream is predicted if it has consumer's payload and
-/// would be accepted. Repeated calls change no visible state.
+/// A segment that is not the first of its stream is predicted if it is a Write, a Read Response or
+/// a Send without Invalidate, has payload, and would be accepted. Repeated calls change no visible
+/// state.
 #[test]
 fn the_predicted_target_of_payload_is_its_target() {
     let mut predicted = Vec::new();
     for (name, segment) in SEGMENTS {
         let engines = situations();
-        let mut places = Vec::new();
+        let mut situations_with_target = Vec::new();
         for (index, mut engine) in engines.into_iter().enumerate() {
             // An FPDU was received before, except in the situations that this would change.
             let is_ready = matches!(index, 0 | 3..=5);
@@ -215,11 +216,11 @@ fn the_predicted_target_of_payload_is_its_target() {
             );
             assert!(engine.conn.poll_completion().is_none(), "{name}");
             if target.is_some() {
-                places.push(index.to_string());
+                situations_with_target.push(index.to_string());
             }
         }
-        if !places.is_empty() {
-            predicted.push(format!("{name}: {}", places.join(" ")));
+        if !situations_with_target.is_empty() {
+            predicted.push(format!("{name}: {}", situations_with_target.join(" ")));
         }
     }
     let expected = [
