@@ -24,7 +24,7 @@ fn is_clean(decoded: &Decoded) -> Result<()> {
     Ok(())
 }
 
-fn holds(decoded: &Decoded, wanted: &[&str]) -> Result<()> {
+fn contains(decoded: &Decoded, wanted: &[&str]) -> Result<()> {
     for what in wanted {
         ensure!(decoded.count(what) > 0, "no {what:?} in the capture");
     }
@@ -54,7 +54,7 @@ fn all_message_kinds_of_a_connection_are_decoded() -> Result<()> {
         return Ok(());
     };
     is_clean(&decoded)?;
-    holds(
+    contains(
         &decoded,
         &[
             "ID Req frame",
@@ -97,7 +97,7 @@ fn lengths_over_ethernet(near: &str, far: &str) -> Result<Option<Vec<usize>>> {
     let lines = [line(Veth::NEAR, near), line(Veth::FAR, far)];
     peers.env.registry = Registry::with_text(&lines.concat())?;
     let capture = Capture::start_on(Veth::NEAR, Veth::FAR_V4)?;
-    let capture = capture.context("whoever lays a cable may capture")?;
+    let capture = capture.context("a user who may create network devices may capture")?;
     let listener = peers
         .prepare(&format!("listen ia={}", Veth::FAR))
         .in_network_of(&veth)?
@@ -139,7 +139,7 @@ fn peers_of_another_implementation_get_one_fpdu_a_segment() -> Result<()> {
 }
 
 #[test]
-fn the_judge_detects_a_bad_crc_and_unexpected_bytes() -> Result<()> {
+fn the_check_detects_a_bad_crc_and_unexpected_bytes() -> Result<()> {
     let _net = NetSpace::enter()?;
     let Some(capture) = Capture::start()? else {
         not_run(FORBIDDEN);

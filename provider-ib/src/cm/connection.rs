@@ -109,11 +109,12 @@ impl Connection {
         let mut inner = Inner::new(Machine::accept());
         inner.id = Some(id.clone());
         let connection = Self::new(cm, qp, key, None, param, inner);
-        // Taken before other threads can find the connection, which is not accepted yet.
+        // The lock is taken before other threads can find the connection, which is not accepted
+        // yet.
         let mut inner = lock(&connection.inner);
         cm.register(key, connection.clone());
         if let Err(error) = connection.send_reply(qp, &id) {
-            tracing::info!(%error, "the accepted peer has disconnected");
+            tracing::info!(%error, "reply not sent");
             connection.advance(&mut inner, Event::Failed);
             connection.deliver_soon();
         }
@@ -174,7 +175,7 @@ impl Connection {
             qp = self.token.0,
             kind = event.kind,
             status = event.status,
-            "cm event"
+            "event of the connection manager"
         );
         let transport = self.cm.shared.device.transport;
         let is_active = self.remote.is_some();

@@ -223,7 +223,8 @@ impl Machine {
     }
 }
 
-/// Ends the attempt. The queue pair is flushed, because receives may have been posted.
+/// Ends an attempt, or a connection that the peer or the device has ended. The queue pair is
+/// flushed, because work may have been posted.
 macro_rules! abandon {
     ($event:ident) => {
         (State::Over, &[Flush, Retire, Report(ConsumerEvent::$event)])
@@ -256,7 +257,8 @@ fn connecting(state: State, event: Event) -> Step {
         (State::Requesting | State::Confirming, Event::Disconnected { .. }) => {
             abandon!(NonPeerRejected)
         }
-        // The peer may send before this end is notified that the connection is established.
+        // The peer may send, and the queue pair may fail, before this end is notified that the
+        // connection is established.
         (_, Event::Failed | Event::Reported { failed: true }) => abandon!(NonPeerRejected),
         (_, Event::DeviceRemoved) => abandon!(Unreachable),
         (_, Event::TimedOut) => abandon!(TimedOut),

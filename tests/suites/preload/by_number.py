@@ -53,13 +53,12 @@ for address in ("127.0.0.1", "127.0.0.2"):
             assert is_offloaded(sock) == (address == "127.0.0.1"), (address, sock)
         client.sendall(b"said")
         assert server.recv(9) == b"said"
-        # A descriptor is closed by a call that puts another file in its place.
+        # `dup2` replaces the connection by a pipe, which closes the connection.
         out, into = os.pipe()
         call(DUP2, out, client.fileno())
         assert server.recv(1) == b""
         os.write(into, b"piped")
         assert os.read(client.detach(), 9) == b"piped"
-        # The descriptor of the listener no longer accepts.
         call(CLOSE, listener.detach())
         server.close()
 

@@ -1,4 +1,4 @@
-"""A set for `poll` with as many entries as the program may have descriptors, most of them unused."""
+"""An array for `poll` with as many entries as the program may have descriptors, most of them unused."""
 
 import ctypes
 import resource
@@ -23,7 +23,7 @@ entries[8] = (-1 - other.fileno(), POLLIN, 0x55)
 entries[LIMIT - 1] = (other.fileno(), POLLIN, 0x55)
 
 
-def shown(timeout):
+def ready_entries(timeout):
     ready = libc.poll(entries, LIMIT, timeout)
     assert ready >= 0, ctypes.get_errno()
     found = {at: entry.revents for at, entry in enumerate(entries) if entry.revents}
@@ -31,10 +31,10 @@ def shown(timeout):
     return found
 
 
-assert shown(0) == {}
+assert ready_entries(0) == {}
 clients = [socket.create_connection(listener.getsockname())]
 assert is_offloaded(clients[0])
-assert shown(DEADLINE * 1000) == {7: POLLIN}
+assert ready_entries(DEADLINE * 1000) == {7: POLLIN}
 clients.append(socket.create_connection(other.getsockname()))
-until(lambda: shown(0) == {7: POLLIN, LIMIT - 1: POLLIN}, "no second listener")
+until(lambda: ready_entries(0) == {7: POLLIN, LIMIT - 1: POLLIN}, "no second listener")
 assert entries[8].fd == -1 - other.fileno()

@@ -7,11 +7,11 @@
 //! | SrcAvail: the source's memory, which the sink reads | [`read::source::Exchange`] | [`read::sink::Exchange`] |
 //! | SinkAvail: the sink's memory, which the source writes | [`write::source::Exchange`] | [`write::sink::Exchange`] |
 //!
-//! The exchanges know neither messages nor credits. `connection::inbound` passes received messages
-//! to them, `connection::outbound` asks them for the messages that are due, and
+//! The exchanges handle neither messages nor credits. `connection::inbound` passes received
+//! messages to them, `connection::outbound` asks them for the messages that are due, and
 //! `connection::commands` passes the engine's commands. An end of an exchange returns the memory
-//! that it no longer needs, and the connection puts its bytes back into the queue or reports the
-//! end to the engine.
+//! that it no longer needs. The connection puts the bytes of the memory back into the queue, or
+//! reports the end of the exchange to the engine.
 //!
 //! # Reading: SrcAvail
 //!
@@ -22,7 +22,7 @@
 //! * In combined mode there is one advertisement at a time, and it carries payload. In pipelined
 //!   mode there are several, without payload.
 //! * A refusal and a cancel may cross. The source then receives a SendSm that was sent before the
-//!   cancel was received, and the sink receives a cancel of nothing, which it ignores. So a SendSm
+//!   cancel was received, and the sink receives a cancel without an advertisement, which it ignores. So a SendSm
 //!   ends the exchange about every advertisement that it acknowledges.
 //! * In pipelined mode a refusal and further advertisements may cross. Their bytes follow those of
 //!   the refused ones, so the sink drops every SrcAvail that does not acknowledge its last SendSm,

@@ -51,7 +51,7 @@ fn evd(side: &Side<'_>) -> Result<Evd> {
 }
 
 /// Waits for the next event, which must be a software event with this number.
-fn number(evd: &Evd, due: usize, side: &Side<'_>) -> Result<()> {
+fn expect_number(evd: &Evd, due: usize, side: &Side<'_>) -> Result<()> {
     match expect::event(evd, side)? {
         Event::Software(number) if number == due => Ok(()),
         other => bail!("{other:?} instead of software event {due}"),
@@ -97,14 +97,14 @@ fn poll(side: &mut Side<'_>) -> Result<()> {
 fn software(side: &mut Side<'_>) -> Result<()> {
     let evd = evd(side)?;
     evd.post_software(usize::MAX - 7)?;
-    number(&evd, usize::MAX - 7, side)?;
+    expect_number(&evd, usize::MAX - 7, side)?;
     expect::nothing(&evd, side)
 }
 
 fn order(side: &mut Side<'_>) -> Result<()> {
     let evd = evd(side)?;
     (1..=16).try_for_each(|due| evd.post_software(due))?;
-    (1..=16).try_for_each(|due| number(&evd, due, side))
+    (1..=16).try_for_each(|due| expect_number(&evd, due, side))
 }
 
 fn nmore(side: &mut Side<'_>) -> Result<()> {
@@ -126,9 +126,12 @@ fn flag_needed(side: &mut Side<'_>) -> Result<()> {
 
 fn qlen(side: &mut Side<'_>) -> Result<()> {
     let ia = ia(side)?;
-    for asked in [1, 2, 100, 1000] {
-        let granted = Evd::create(&ia, asked, EvdFlags::DTO)?.qlen()?;
-        ensure!(granted >= asked, "{granted} entries instead of {asked}");
+    for requested in [1, 2, 100, 1000] {
+        let granted = Evd::create(&ia, requested, EvdFlags::DTO)?.qlen()?;
+        ensure!(
+            granted >= requested,
+            "{granted} entries instead of {requested}"
+        );
     }
     Ok(())
 }
@@ -166,14 +169,14 @@ fn resize(side: &mut Side<'_>) -> Result<()> {
     evd.resize(200)?;
     ensure!(evd.qlen()? >= 200, "{} entries instead of 200", evd.qlen()?);
     (11..=200).try_for_each(|due| evd.post_software(due))?;
-    (1..=200).try_for_each(|due| number(&evd, due, side))
+    (1..=200).try_for_each(|due| expect_number(&evd, due, side))
 }
 
 fn resize_pending(side: &mut Side<'_>) -> Result<()> {
     let evd = evd(side)?;
     (1..=10).try_for_each(|due| evd.post_software(due))?;
     expect::refused(evd.resize(4), DAT_INVALID_STATE)?;
-    (1..=10).try_for_each(|due| number(&evd, due, side))
+    (1..=10).try_for_each(|due| expect_number(&evd, due, side))
 }
 
 fn full(side: &mut Side<'_>) -> Result<()> {
@@ -194,7 +197,7 @@ fn unwaitable(side: &mut Side<'_>) -> Result<()> {
     );
     evd.set_waitable(true)?;
     evd.post_software(2)?;
-    number(&evd, 2, side)
+    expect_number(&evd, 2, side)
 }
 
 /// Runs `meanwhile` while another thread waits on the EVD. Returns that thread's result.
@@ -206,7 +209,8 @@ fn with_waiter(
     let patience = side.patience();
     thread::scope(|scope| {
         let waiter = scope.spawn(move || evd.wait(Some(patience)));
-        // The waiter sleeps by now. If it does not sleep yet, the case is only easier to pass.
+        // This is long enough that the waiter sleeps. A case that expects a refusal would fail if
+        // the waiter did not sleep yet.
         thread::sleep(side.quiet());
         let outcome = meanwhile();
         let got = waiter
@@ -340,5 +344,5 @@ fn many(side: &mut Side<'_>) -> Result<()> {
     }
     evds.iter()
         .enumerate()
-        .try_for_each(|(due, evd)| number(evd, due, side))
+        .try_for_each(|(due, evd)| expect_number(evd, due, side))
 }

@@ -53,7 +53,7 @@ fn suppresses(side: &mut Side<'_>) -> Result<()> {
 
 /// Far more messages than the queue can hold at once.
 const MANY: u64 = 320;
-/// The interval of signalled messages: one in this many.
+/// One message in this many is signalled.
 const SIGNAL_INTERVAL: u64 = 16;
 
 fn suppresses_many(side: &mut Side<'_>) -> Result<()> {
@@ -114,9 +114,9 @@ fn suppresses_rdma(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(64)?;
     let remote = receive_region(side)?;
     let segment = [region.segment(0, 64)?];
-    let quiet = CompletionFlags::SUPPRESS;
-    link.ep.post_rdma_write(&segment, remote, 1, quiet)?;
-    link.ep.post_rdma_read(&segment, remote, 2, quiet)?;
+    let suppress = CompletionFlags::SUPPRESS;
+    link.ep.post_rdma_write(&segment, remote, 1, suppress)?;
+    link.ep.post_rdma_read(&segment, remote, 2, suppress)?;
     link.ep
         .post_rdma_read(&segment, remote, 3, CompletionFlags::DEFAULT)?;
     expect::done(&link.kit.request, 3, side)?;
@@ -131,7 +131,7 @@ fn offers(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-/// An endpoint whose requests may be unsignalled.
+/// The attributes of an endpoint with these completion flags for requests and receives.
 fn attr_with(request: u32, recv: u32) -> EpAttr {
     EpAttr {
         request_completion_flags: request,
