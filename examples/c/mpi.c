@@ -1,7 +1,7 @@
 /*
  * Ping-pong between two ranks, with the two protocols of an MPI library: a short message is copied
  * into a Send (eager), and a long one is read by its receiver from the memory of its sender
- * (rendezvous). Receives are matched by tag; a message that nobody waits for yet is kept.
+ * (rendezvous). Receives are matched by tag; a message that no receive matches yet is kept.
  *
  *   mpi IA            (rank 0)
  *   mpi IA ADDRESS    (rank 1)
@@ -15,7 +15,7 @@
 #define LONGEST (1u << 20)
 #define SLOTS 16u
 #define ROUNDS 20
-#define ANY_SLOT SLOTS
+#define NO_SLOT SLOTS
 
 enum kind { EAGER = 1, READY, FINISHED };
 
@@ -112,6 +112,7 @@ static void send_slot(struct rank *rank, const struct header *header, const char
 	completed(rank->ex->request_evd, "a Send");
 }
 
+/* EAGER and READY match each other, because a receiver does not know the length. */
 static int matches(struct rank *rank, unsigned slot, enum kind kind, unsigned tag)
 {
 	const struct header *header = &rank->memory->inbox[slot].header;
@@ -120,7 +121,7 @@ static int matches(struct rank *rank, unsigned slot, enum kind kind, unsigned ta
 	return header->tag == tag && is_end == (kind == FINISHED);
 }
 
-/* Returns the slot of the oldest message with the tag, or ANY_SLOT if none is kept. */
+/* Returns the slot of the oldest message with the tag, or NO_SLOT if none is kept. */
 static unsigned take_kept(struct rank *rank, enum kind kind, unsigned tag)
 {
 	for (unsigned at = 0; at < rank->kept_count; at++) {
@@ -133,15 +134,16 @@ static unsigned take_kept(struct rank *rank, enum kind kind, unsigned tag)
 			(rank->kept_count - at) * sizeof(rank->kept[0]));
 		return slot;
 	}
-	return ANY_SLOT;
+	return NO_SLOT;
 }
 
-/* Waits for a message of this kind and tag. Keeps the others. */
+/* Waits for a message with the tag. If `kind` is FINISHED, the message is the end of a long message;
+ * otherwise it is EAGER or READY. Keeps the other messages. */
 static unsigned match(struct rank *rank, enum kind kind, unsigned tag)
 {
 	unsigned slot = take_kept(rank, kind, tag);
 
-	while (slot == ANY_SLOT) {
+	while (slot == NO_SLOT) {
 		DAT_DTO_COMPLETION_EVENT_DATA done = completed(rank->ex->recv_evd, "a message");
 
 		slot = (unsigned)done.user_cookie.as_64;
@@ -150,7 +152,7 @@ static unsigned match(struct rank *rank, enum kind kind, unsigned tag)
 			break;
 		check(rank->kept_count < SLOTS - 1, "the peer sends no more than can be kept");
 		rank->kept[rank->kept_count++] = slot;
-		slot = ANY_SLOT;
+		slot = NO_SLOT;
 	}
 	return slot;
 }

@@ -90,11 +90,11 @@ fn start_up_differs_in_bytes_that_other_implementations_ignore() {
         engine.transmit_all();
         Vec::from(engine.wire)
     };
-    let (plain, asking) = (first(None), first(Some(OFFER)));
+    let (plain, offering) = (first(None), first(Some(OFFER)));
     let differing: Vec<_> = (0..plain.len())
-        .filter(|at| plain[*at] != asking[*at])
+        .filter(|at| plain[*at] != offering[*at])
         .collect();
-    // Sink TO: eight bytes from the 26th of the FPDU; and the CRC.
+    // Only the Sink TO (RFC 5040 section 4.4) and the CRC may differ.
     let sink_to = 24..32;
     let crc = plain.len() - 4..plain.len();
     assert!(!differing.is_empty());

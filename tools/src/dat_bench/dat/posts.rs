@@ -13,7 +13,7 @@ use super::{DatLink, RECV, REQUEST, SINK, SOURCE};
 use crate::raw::STALL;
 
 /// Empty polls between two checks of the clock.
-const SPINS_PER_LOOK: u32 = 1 << 16;
+const SPINS_PER_CHECK: u32 = 1 << 16;
 const FLAGS: DatCompletionFlags = DAT_COMPLETION_DEFAULT_FLAG;
 
 /// A completion, with the details that the loops need.
@@ -124,10 +124,10 @@ impl DatLink {
     pub(super) fn write_from(&mut self, from: usize, to: usize, len: usize) -> Result<()> {
         let mut iov = self.local(from, len)?;
         let cookie = DatContext::from_u64(REQUEST);
-        let there = self.there(to, len)?;
+        let remote = self.remote_triplet(to, len)?;
         // SAFETY: as in `repost`; the remote triplet is readable.
         let code = unsafe {
-            (self.library.dat_ep_post_rdma_write)(self.ep_raw, 1, &mut iov, cookie, &there, FLAGS)
+            (self.library.dat_ep_post_rdma_write)(self.ep_raw, 1, &mut iov, cookie, &remote, FLAGS)
         };
         ensure!(code.is_success(), "dat_ep_post_rdma_write: {code:?}");
         self.outstanding += 1;
@@ -137,17 +137,17 @@ impl DatLink {
     pub(super) fn read(&mut self, len: usize) -> Result<()> {
         let mut iov = self.local(SINK, len)?;
         let cookie = DatContext::from_u64(REQUEST);
-        let there = self.there(SOURCE, len)?;
+        let remote = self.remote_triplet(SOURCE, len)?;
         // SAFETY: as in `write`.
         let code = unsafe {
-            (self.library.dat_ep_post_rdma_read)(self.ep_raw, 1, &mut iov, cookie, &there, FLAGS)
+            (self.library.dat_ep_post_rdma_read)(self.ep_raw, 1, &mut iov, cookie, &remote, FLAGS)
         };
         ensure!(code.is_success(), "dat_ep_post_rdma_read: {code:?}");
         self.outstanding += 1;
         Ok(())
     }
 
-    fn there(&self, offset: usize, len: usize) -> Result<DatRmrTriplet> {
+    fn remote_triplet(&self, offset: usize, len: usize) -> Result<DatRmrTriplet> {
         Ok(self
             .remote
             .slice(u32::try_from(offset)?, u32::try_from(len)?)?
@@ -166,7 +166,7 @@ impl Patience {
     #[inline]
     pub(super) fn spend(&mut self) -> Result<()> {
         self.spins = self.spins.wrapping_add(1);
-        if self.spins.is_multiple_of(SPINS_PER_LOOK)
+        if self.spins.is_multiple_of(SPINS_PER_CHECK)
             && self.since.get_or_insert_with(Instant::now).elapsed() > STALL
         {
             bail!("nothing completed for {STALL:?}");
