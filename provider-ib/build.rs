@@ -1,4 +1,4 @@
-//! Gives the shared library the name by which `dat.conf` and the loader know it.
+//! Sets the soname of the shared library, which is its name in `dat.conf` too.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,5 +1,5 @@
-//! Waits until the bytes in transit through the stack of this process have been received. That is
-//! so when each thread of the process has gone to sleep since, however busy the processors are.
+//! Waits until the bytes in transit through the stack of this process have been received. They have
+//! been received once each thread of the process has slept, however busy the processors are.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -11,8 +11,8 @@ use crate::pair::Pair;
 use crate::scripts::NATIVE;
 use crate::step::{Outcome, Step, agree, arrive, has_edge, unread};
 
-/// The number of rounds of all threads, with pauses between, after which an end was received by a
-/// peer that does not show the end.
+/// The number of rounds of [`let_others_run`] after which the peer has received the end of a
+/// stream, even if the peer's socket does not show the end.
 const UNSEEN: usize = 3;
 const PAUSE: Duration = Duration::from_millis(2);
 const CONNECTIONS: usize = 8;
@@ -23,7 +23,7 @@ const UNDER_WAY_MAX: usize = 24 * 1024;
 /// Walks with seeds from here on fork.
 pub(crate) const FORKING: u64 = 100;
 
-/// Runs the walk with this seed, as the whole process.
+/// Runs the walk with this seed. Returns the exit status of the process.
 pub(crate) fn run(seed: u64) -> ExitCode {
     let mut dice = Dice(seed);
     for connection in 0..CONNECTIONS {
@@ -65,9 +65,9 @@ fn walk(dice: &mut Dice, forking: bool) -> Result<()> {
         match step {
             Step::Send(len) | Step::SendInChild(len) if ours.result.is_ok() => {
                 under_way[end] += len;
-                let may_come = open[1 - end] && listening[1 - end];
-                arrive(&pairs, 1 - end, under_way[end], may_come);
-                if len > 0 && may_come {
+                let is_readable = open[1 - end] && listening[1 - end];
+                arrive(&pairs, 1 - end, under_way[end], is_readable);
+                if len > 0 && is_readable {
                     for (name, pair) in ["offloaded", "TCP"].iter().zip(&pairs) {
                         ensure!(has_edge(pair, 1 - end), "{history:?}: no edge of {name}");
                     }

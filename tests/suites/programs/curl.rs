@@ -13,7 +13,6 @@ const PORT: u16 = 8081;
 
 const SERVER: &str = include_str!("store.py");
 
-/// The only case.
 pub(crate) const CASES: &[Case] = &[Case {
     name: "curl: uploads and downloads",
     port: PORT,
