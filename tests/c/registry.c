@@ -1,7 +1,6 @@
 /*
  * The registry, as a consumer uses it.
  *
- *   registry list        the providers in force, one PROVIDER line each
  *   registry open NAME   opens and closes an interface adapter
  *   registry open NAME FILE   opens and closes it while FILE has the number of standard error
  */
@@ -12,34 +11,10 @@
 
 #include <dat2/udat.h>
 
-#define PROVIDERS_MAX 600
-
-static DAT_PROVIDER_INFO infos[PROVIDERS_MAX];
-
 static int report(const char *call, DAT_RETURN ret)
 {
 	printf("RETURN %s 0x%08x\n", call, (unsigned)ret);
 	return ret == DAT_SUCCESS ? 0 : 1;
-}
-
-static int list(void)
-{
-	DAT_PROVIDER_INFO *slots[PROVIDERS_MAX];
-	DAT_COUNT count = 0;
-	DAT_RETURN ret;
-
-	for (int at = 0; at < PROVIDERS_MAX; at++)
-		slots[at] = &infos[at];
-	ret = dat_registry_list_providers(PROVIDERS_MAX, &count, slots);
-	if (ret != DAT_SUCCESS)
-		return report("dat_registry_list_providers", ret);
-	for (DAT_COUNT at = 0; at < count; at++)
-		printf("PROVIDER [%s] %u.%u %s\n", infos[at].ia_name,
-		       (unsigned)infos[at].dapl_version_major,
-		       (unsigned)infos[at].dapl_version_minor,
-		       infos[at].is_thread_safe ? "threadsafe" : "nonthreadsafe");
-	printf("COUNT %d\n", (int)count);
-	return 0;
 }
 
 static int open_and_close(const char *name)
@@ -56,8 +31,6 @@ static int open_and_close(const char *name)
 int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (argc == 2 && strcmp(argv[1], "list") == 0)
-		return list();
 	if (argc == 3 && strcmp(argv[1], "open") == 0)
 		return open_and_close(argv[2]);
 	if (argc == 4 && strcmp(argv[1], "open") == 0) {
@@ -66,6 +39,6 @@ int main(int argc, char **argv)
 			return 2;
 		return open_and_close(argv[2]);
 	}
-	fprintf(stderr, "usage: registry list | open NAME [FILE]\n");
+	fprintf(stderr, "usage: registry open NAME [FILE]\n");
 	return 2;
 }

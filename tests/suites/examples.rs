@@ -1,11 +1,14 @@
 //! The examples, built and run by the documented commands: the conversion of a connection with each
-//! language at each end and with each outcome, and the small examples over loopback.
+//! language at each end and with each outcome, and the small examples over loopback; and the
+//! compiler flags of `pkg-config`, with which they are built.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use stack_tests::{DEADLINE, Finished, IA_NAME, StackEnv, c_examples, make_c_examples};
+use stack_tests::{
+    DEADLINE, Finished, IA_NAME, Program, StackEnv, Stage, c_examples, make_c_examples,
+};
 
 const ADDRESS: &str = "127.0.0.1:4711";
 const PORT: u16 = 4711;
@@ -271,5 +274,26 @@ fn the_short_examples_run() -> Result<()> {
             .success()?
             .prints(final_message)?;
     }
+    Ok(())
+}
+
+#[test]
+fn pkg_config_finds_the_library_wherever_the_stage_is() -> Result<()> {
+    let stage = Stage::find()?;
+    let scratch = tempfile::tempdir()?;
+    let elsewhere = scratch.path().join("elsewhere");
+    std::os::unix::fs::symlink(stage.root(), &elsewhere)?;
+    let flags = Program::new("pkg-config")
+        .env("PKG_CONFIG_PATH", elsewhere.join("lib/pkgconfig"))
+        .args_line("--cflags --libs dat2")
+        .spawn()?
+        .finish(DEADLINE)?
+        .success()?
+        .prints("-ldat2")?;
+    let mut words = flags.text.split_whitespace();
+    let include = words.find_map(|flag| flag.strip_prefix("-I"));
+    let include = Path::new(include.context("no -I flag")?);
+    ensure!(include.starts_with(&elsewhere), "{}", include.display());
+    ensure!(include.canonicalize()? == stage.include().canonicalize()?);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! `dat.conf` and the registry. The cases of the registry file run with the library of dat-rs and
-//! with OFA's library of Debian: a program must get the same providers from both.
+//! `dat.conf` and the registry: adapters that open and that do not, and what `datinfo` says of them.
+//! The tests of `libdat2` compare the grammar of the file with OFA's library.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -9,209 +9,33 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use stack_tests::{CProgram, Finished, IA_NAME, Program, Registry, StackEnv, not_run};
+use stack_tests::{CProgram, IA_NAME, Program, Registry, StackEnv, not_run};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The user `nobody`.
 const NOBODY: u32 = 65534;
 
-/// Returns a valid line for the adapter `name`.
-fn line(name: &str) -> String {
-    format!("{name} u2.0 nonthreadsafe default lib.so pro.1.0 \"params\" \"\"\n")
-}
-
-/// The program, run with the staged library and with the system's library.
-struct Both {
+/// The program `registry`, and the environment in which it runs.
+struct Consumer {
     env: StackEnv,
     program: CProgram,
 }
 
-impl Both {
+impl Consumer {
     fn new() -> Result<Self> {
         let env = StackEnv::new()?;
         let program = CProgram::compile(&env.stage, "registry")?;
         Ok(Self { env, program })
     }
-
-    /// Lists the providers of the registry file `dat_override` with the staged library, and with
-    /// OFA's library.
-    fn list(&self, dat_override: &str) -> Result<[Finished; 2]> {
-        let ours = self.env.program(self.program.file()).named("our library");
-        let theirs = Program::new(self.program.file())
-            .env_remove("LD_LIBRARY_PATH")
-            .named("OFA's library");
-        let run = |program: Program| {
-            program
-                .env("DAT_OVERRIDE", dat_override)
-                .arg("list")
-                .spawn()?
-                .finish(DEADLINE)
-        };
-        Ok([run(ours)?.success()?, run(theirs)?.success()?])
-    }
-}
-
-fn providers(finished: &Finished) -> Vec<&str> {
-    finished
-        .text
-        .lines()
-        .filter_map(|line| line.strip_prefix("PROVIDER "))
-        .collect()
-}
-
-/// Lists `text` with both libraries; both must list exactly `wanted`.
-fn shows(text: &str, wanted: &[&str]) -> Result<Finished> {
-    let registry = Registry::with_text(text)?;
-    let path = registry.file().display().to_string();
-    let [ours, theirs] = Both::new()?.list(&path)?;
-    ensure!(
-        providers(&theirs) == wanted,
-        "the expectation is wrong; OFA's library lists:\n{theirs:?}"
-    );
-    ensure!(
-        providers(&ours) == wanted,
-        "wanted {wanted:?}, got:\n{}",
-        ours.tail()
-    );
-    Ok(ours)
-}
-
-/// Checks that both libraries ignore the line `bad` and list the lines before and after it.
-fn refuses(bad: &str) -> Result<()> {
-    let text = format!("{}{bad}\n{}", line("before"), line("after"));
-    let kept = ["[before] 2.0 nonthreadsafe", "[after] 2.0 nonthreadsafe"];
-    let ours = shows(&text, &kept)?;
-    let is_reported = ours.text.lines().any(|line| !line.starts_with("PROVIDER"));
-    ensure!(is_reported, "the bad line was not reported");
-    Ok(())
-}
-
-#[test]
-fn lines_are_listed_in_file_order() -> Result<()> {
-    let wanted = ["[b] 2.0 nonthreadsafe", "[a] 2.0 nonthreadsafe"];
-    shows(&format!("{}{}", line("b"), line("a")), &wanted).map(drop)
-}
-
-#[test]
-fn comments_blanks_and_a_missing_final_newline_are_fine() -> Result<()> {
-    let text = format!(
-        "# a comment\n\n   \t{}  # another\n\t{}",
-        line("a"),
-        line("b").trim_end()
-    );
-    shows(&text, &["[a] 2.0 nonthreadsafe", "[b] 2.0 nonthreadsafe"]).map(drop)
-}
-
-#[test]
-fn kernel_and_nondefault_entries_are_not_shown() -> Result<()> {
-    let text = format!(
-        "{}{}{}",
-        line("kernel").replace("u2.0", "k2.0"),
-        line("spare").replace(" default", " nondefault"),
-        line("a")
-    );
-    shows(&text, &["[a] 2.0 nonthreadsafe"]).map(drop)
-}
-
-#[test]
-fn the_minor_number_of_a_version_is_optional() -> Result<()> {
-    let text = format!(
-        "{}{}",
-        line("a").replace("u2.0", "u2"),
-        line("b").replace("u2.0", "u1.")
-    );
-    shows(&text, &["[a] 2.0 nonthreadsafe", "[b] 1.0 nonthreadsafe"]).map(drop)
-}
-
-#[test]
-fn quotes_may_contain_blanks_and_escapes() -> Result<()> {
-    let text = line(r#""a name with \"quotes\" and \\ in it""#);
-    shows(
-        &text,
-        &[r#"[a name with "quotes" and \ in it] 2.0 nonthreadsafe"#],
-    )
-    .map(drop)
-}
-
-#[test]
-fn equal_keys_are_listed_once_and_other_keys_of_a_name_separately() -> Result<()> {
-    let text = format!(
-        "{}{}{}",
-        line("a"),
-        line("a").replace("lib.so", "other.so"),
-        line("a").replace("nonthreadsafe", "threadsafe")
-    );
-    shows(&text, &["[a] 2.0 nonthreadsafe", "[a] 2.0 threadsafe"]).map(drop)
-}
-
-#[test]
-fn an_upper_case_api_letter_is_refused() -> Result<()> {
-    refuses(line("bad").replace("u2.0", "U2.0").trim_end())
-}
-
-#[test]
-fn an_unknown_thread_safety_is_refused() -> Result<()> {
-    refuses(line("bad").replace("nonthreadsafe", "unsafe").trim_end())
-}
-
-#[test]
-fn a_provider_version_without_id_is_refused() -> Result<()> {
-    refuses(line("bad").replace("pro.1.0", "1.0").trim_end())
-}
-
-#[test]
-fn a_line_of_seven_fields_is_refused() -> Result<()> {
-    refuses(line("bad").trim_end().trim_end_matches("\"\""))
-}
-
-#[test]
-fn a_line_of_nine_fields_is_refused() -> Result<()> {
-    refuses(&format!("{} more", line("bad").trim_end()))
-}
-
-#[test]
-fn an_open_quote_ends_at_the_end_of_its_line() -> Result<()> {
-    refuses(line("bad").trim_end().trim_end_matches('"'))
-}
-
-#[test]
-fn a_carriage_return_is_not_a_blank() -> Result<()> {
-    refuses(&line("bad").replace('\n', "\r"))
-}
-
-#[test]
-fn names_are_limited_to_255_bytes() -> Result<()> {
-    let (fits, too_long) = ("n".repeat(255), "m".repeat(256));
-    let text = format!("{}{}{}", line(&fits), line(&too_long), line("a"));
-    shows(
-        &text,
-        &[
-            &format!("[{fits}] 2.0 nonthreadsafe"),
-            "[a] 2.0 nonthreadsafe",
-        ],
-    )
-    .map(drop)
-}
-
-#[test]
-fn the_registry_is_empty_without_a_registry_file() -> Result<()> {
-    for path in ["/no/such/dat.conf", "", "/"] {
-        let [ours, theirs] = Both::new()?.list(path)?;
-        ensure!(
-            providers(&theirs).is_empty(),
-            "the expectation is wrong for {path:?}"
-        );
-        ensure!(providers(&ours).is_empty(), "{path:?}: {}", ours.tail());
-    }
-    Ok(())
 }
 
 #[test]
 fn a_listed_adapter_opens_and_closes() -> Result<()> {
-    let both = Both::new()?;
-    both.env
-        .program(both.program.file())
+    let consumer = Consumer::new()?;
+    consumer
+        .env
+        .program(consumer.program.file())
         .args_line("open")
         .arg(IA_NAME)
         .spawn()?
@@ -224,11 +48,11 @@ fn a_listed_adapter_opens_and_closes() -> Result<()> {
 
 #[test]
 fn an_unlisted_name_is_reported_by_its_code() -> Result<()> {
-    let both = Both::new()?;
+    let consumer = Consumer::new()?;
     // PROVIDER_NOT_FOUND with NAME_NOT_REGISTERED.
-    let opened = both
+    let opened = consumer
         .env
-        .program(both.program.file())
+        .program(consumer.program.file())
         .args_line("open no-such-ia")
         .spawn()?;
     opened
@@ -239,9 +63,12 @@ fn an_unlisted_name_is_reported_by_its_code() -> Result<()> {
 
 #[test]
 fn a_missing_provider_library_is_reported_by_its_code() -> Result<()> {
-    let both = Both::new()?;
-    let registry = Registry::with_text(&line("lost").replace("lib.so", "/no/such/lib.so"))?;
-    let program = both.env.program_with(both.program.file(), registry.file());
+    let consumer = Consumer::new()?;
+    let line = "lost u2.0 nonthreadsafe default /no/such/lib.so x.1.0 \"\" \"\"\n";
+    let registry = Registry::with_text(line)?;
+    let program = consumer
+        .env
+        .program_with(consumer.program.file(), registry.file());
     let opened = program.args_line("open lost").spawn()?.finish(DEADLINE)?;
     ensure!(!opened.status.success());
     opened.prints("RETURN dat_ia_open 0x800a")?;
@@ -250,10 +77,12 @@ fn a_missing_provider_library_is_reported_by_its_code() -> Result<()> {
 
 /// Opens `name`: an adapter whose device does not exist, or a name without an entry. Returns the
 /// number of times that `reason` is printed if the environment variables `set` are set.
-fn reasons(both: &Both, name: &str, reason: &str, set: &[(&str, &str)]) -> Result<usize> {
+fn reasons(consumer: &Consumer, name: &str, reason: &str, set: &[(&str, &str)]) -> Result<usize> {
     let text = "lost u2.0 nonthreadsafe default libdapl-iwarp.so.2 x.1.0 \"nosuchif 0\" \"\"\n";
     let registry = Registry::with_text(text)?;
-    let mut program = both.env.program_with(both.program.file(), registry.file());
+    let mut program = consumer
+        .env
+        .program_with(consumer.program.file(), registry.file());
     program = program.env_remove("DAT_LOG");
     for (variable, value) in set {
         program = program.env(variable, value);
@@ -265,12 +94,12 @@ fn reasons(both: &Both, name: &str, reason: &str, set: &[(&str, &str)]) -> Resul
 
 #[test]
 fn an_adapter_that_does_not_open_is_explained_once() -> Result<()> {
-    let both = Both::new()?;
+    let consumer = Consumer::new()?;
     for (name, reason) in [
         ("lost", "no device: nosuchif"),
         ("no-such-ia", "no entry of"),
     ] {
-        let count = |set: &[(&str, &str)]| reasons(&both, name, reason, set);
+        let count = |set: &[(&str, &str)]| reasons(&consumer, name, reason, set);
         for (set, times) in [
             (&[][..], 1),
             (&[("DAT_LOG", "warn")], 1),
@@ -288,11 +117,14 @@ fn an_adapter_that_does_not_open_is_explained_once() -> Result<()> {
 
 #[test]
 fn a_file_that_took_the_number_of_standard_error_gets_no_line() -> Result<()> {
-    let both = Both::new()?;
+    let consumer = Consumer::new()?;
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("taken");
     let run = |log: Option<&str>| -> Result<String> {
-        let mut program = both.env.program(both.program.file()).env_remove("DAT_LOG");
+        let mut program = consumer
+            .env
+            .program(consumer.program.file())
+            .env_remove("DAT_LOG");
         if let Some(log) = log {
             program = program.env("DAT_LOG", log);
         }
@@ -313,12 +145,14 @@ fn the_verbs_provider_reports_that_there_is_no_device() -> Result<()> {
         not_run("this machine has RDMA devices");
         return Ok(());
     }
-    let both = Both::new()?;
+    let consumer = Consumer::new()?;
     for adapter in ["lo 0", "127.0.0.1 0", "rxe0 1"] {
         let text =
             format!("none u2.0 nonthreadsafe default libdapl-ib.so.2 x.1.0 \"{adapter}\" \"\"\n");
         let registry = Registry::with_text(&text)?;
-        let program = both.env.program_with(both.program.file(), registry.file());
+        let program = consumer
+            .env
+            .program_with(consumer.program.file(), registry.file());
         let opened = program
             .env("DAT_LOG", "info")
             .args_line("open none")
@@ -528,9 +362,9 @@ fn datinfo_prints_enums_and_flags_by_their_names() -> Result<()> {
 
 #[test]
 fn the_registry_of_ofa_loads_our_provider() -> Result<()> {
-    let both = Both::new()?;
-    let registry = Registry::loopback(&both.env.stage.provider().display().to_string())?;
-    Program::new(both.program.file())
+    let consumer = Consumer::new()?;
+    let registry = Registry::loopback(&consumer.env.stage.provider().display().to_string())?;
+    Program::new(consumer.program.file())
         .env("DAT_OVERRIDE", registry.file())
         .env_remove("LD_LIBRARY_PATH")
         .args_line("open")
@@ -545,10 +379,12 @@ fn the_registry_of_ofa_loads_our_provider() -> Result<()> {
 
 #[test]
 fn our_registry_loads_the_provider_of_ofa() -> Result<()> {
-    let both = Both::new()?;
+    let consumer = Consumer::new()?;
     let text = "theirs u2.0 nonthreadsafe default libdaploscm.so.2 dapl.2.0 \"no-device 1\" \"\"\n";
     let registry = Registry::with_text(text)?;
-    let program = both.env.program_with(both.program.file(), registry.file());
+    let program = consumer
+        .env
+        .program_with(consumer.program.file(), registry.file());
     let opened = program.args_line("open theirs").spawn()?.finish(DEADLINE)?;
     // Without a device OFA's dat_ia_open fails, but the library must have been found, loaded and
     // called.

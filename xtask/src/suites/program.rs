@@ -102,7 +102,7 @@ mod tests {
         let found = executable(line, "/w/tests/Cargo.toml", "calls");
         assert_eq!(found, Some("/t/calls-1".into()));
         assert_eq!(executable(line, "/w/other/Cargo.toml", "calls"), None);
-        assert_eq!(executable(line, "/w/tests/Cargo.toml", "abi"), None);
+        assert_eq!(executable(line, "/w/tests/Cargo.toml", "scale"), None);
         assert_eq!(
             executable("error: no", "/w/tests/Cargo.toml", "calls"),
             None

@@ -133,7 +133,6 @@ pub(super) const STEPS: &[Step] = &[
     Step::check("unit tests", &[CC], unit_tests),
     Step::check("docs", &[CC], docs),
     Step::check("suites are built", &[CC], build_suites),
-    Step::suite("suite abi", BUILD),
     Step::suite("suite handles", BUILD),
     Step::suite("suite c_calls", BUILD).of("fuzz-bodies"),
     // Debian's package contains OFA's library, with which ours is compared.

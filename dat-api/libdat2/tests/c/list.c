@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Prints the names in the registry, one a line. */
+/* Prints the names in the registry with their versions, one a line. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,7 +20,8 @@ int main(void)
 	if (dat_registry_list_providers(count, &count, list) != DAT_SUCCESS)
 		return 1;
 	for (n = 0; n < count; n++)
-		printf("%s\n", info[n].ia_name);
+		printf("%s %u.%u %d\n", info[n].ia_name, info[n].dapl_version_major,
+		       info[n].dapl_version_minor, info[n].is_thread_safe);
 	free(list);
 	free(info);
 	return 0;

@@ -183,10 +183,8 @@ fn an_unusable_override_is_reported_and_no_other_file_is_tried() {
     let stage = Stage::new();
     let program = stage.program("list");
     let missing = stage.file("missing.conf");
-    for (conf, name) in [
-        (missing.as_path(), missing.display().to_string()),
-        (Path::new(""), String::new()),
-    ] {
+    for conf in [missing.as_path(), Path::new(""), Path::new("/")] {
+        let name = conf.display();
         let output = stage
             .command(&program, conf)
             .output()
@@ -280,6 +278,26 @@ fn lines_of_all_kinds() -> Vec<String> {
             lines.push(format!("line{} {}", lines.len(), fields.join(" ")));
         }
     }
+    let good = good.join(" ");
+    let (fits, is_too_long) = ("n".repeat(255), "m".repeat(256));
+    for name in [
+        r#""a name with \"quotes\" and \\ in it""#,
+        "\"\"",
+        &fits,
+        &is_too_long,
+    ] {
+        lines.push(format!("{name} {good}"));
+    }
+    // Of equal keys, the first is listed.
+    for key in [
+        &good,
+        &good.replace("lib.so", "b.so"),
+        &good.replace("non", ""),
+    ] {
+        lines.push(format!("equal {key}"));
+    }
+    lines.extend(["# a comment", "", "  \t "].map(str::to_owned));
+    lines.push(format!(" \tindented {good}  # a comment"));
     lines
 }
 
@@ -334,6 +352,9 @@ fn without_override_the_system_file_or_the_interfaces_are_the_registry() {
             listed.iter().all(|name| name.starts_with("iwarp-")),
             "{listed:?}"
         );
-        assert!(listed.iter().any(|name| name == "iwarp-lo"), "{listed:?}");
+        assert!(
+            listed.iter().any(|name| name.starts_with("iwarp-lo ")),
+            "{listed:?}"
+        );
     }
 }
