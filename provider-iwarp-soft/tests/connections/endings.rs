@@ -254,16 +254,6 @@ fn bytes_before_a_reset_are_received_even_if_a_send_detects_the_reset_first() {
 }
 
 #[test]
-fn a_stream_that_ends_within_a_frame_is_broken() {
-    let a = Node::new("lo 0");
-    let client = a.side(10);
-    let (mut raw, _) = raw_peer(&client, &a);
-    std::io::Write::write_all(&mut raw, &[0, 0x17, 0x41]).unwrap();
-    raw.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(client.event(), Event::Broken);
-}
-
-#[test]
 fn an_abrupt_disconnect_within_a_message_ends_between_frames() {
     let a = Node::new("lo 0");
     let client = a.side(10);
