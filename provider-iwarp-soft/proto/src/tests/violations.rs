@@ -5,350 +5,128 @@ use super::{
     hex,
 };
 use crate::{
-    Access, Config, Ends, MpaError, ProtectionFault, RemoteOperation, Role, Stag, StreamState,
-    TerminateCode, TransmitPayload, WorkKind,
+    Access, Config, Ends, MpaError, ProtectionFault, ProtocolError, RemoteOperation, Role, Stag,
+    StreamState, TerminateCode, TransmitPayload, WorkKind,
     wire::{
         mpa::RtrKind,
         rdmap::{AtomicOp, ReadRequest},
     },
 };
 
-/// Segments, the last of which is the fault.
-type Row = (&'static str, &'static [&'static str], (u8, u8, u8));
+// Each row of a table is a name; segments, the last of which is the fault; and its layer, type and
+// code. `SEND`, `FIRST_HALF` and `READ` are these segments:
 
 const SEND: &str = "4143 00000000 00000000 00000001 00000000 6869";
 const FIRST_HALF: &str = "0143 00000000 00000000 00000001 00000000 6869";
 const READ: &str = "4141 00000000 00000001 00000001 00000000 \
                     0000000a 00000000 00000000 00000004 00000001 00000000 00001000";
 
-const UNTAGGED: &[Row] = &[
-    (
-        "DDP version 0",
-        &["4043 00000000 00000000 00000001 00000000"],
-        (1, 2, 0x06),
-    ),
-    (
-        "DDP version 2",
-        &["4243 00000000 00000000 00000001 00000000"],
-        (1, 2, 0x06),
-    ),
-    (
-        "DDP version before RDMAP version",
-        &["4003 00000000 00000000 00000001 00000000"],
-        (1, 2, 6),
-    ),
-    (
-        "RDMAP version 0",
-        &["4103 00000000 00000000 00000001 00000000"],
-        (0, 2, 0x05),
-    ),
-    (
-        "RDMAP version 2",
-        &["4183 00000000 00000000 00000001 00000000"],
-        (0, 2, 0x05),
-    ),
-    (
-        "opcode C",
-        &["414c 00000000 00000000 00000001 00000000"],
-        (0, 2, 0x06),
-    ),
-    (
-        "opcode F",
-        &["414f 00000000 00000007 00000001 00000000"],
-        (0, 2, 0x06),
-    ),
-    (
-        "untagged Write",
-        &["4140 00000000 00000000 00000001 00000000"],
-        (0, 2, 0x06),
-    ),
-    (
-        "untagged Read Response",
-        &["4142 00000000 00000000 00000001 00000000"],
-        (0, 2, 0x06),
-    ),
-    (
-        "Send on the read queue",
-        &["4143 00000000 00000001 00000001 00000000"],
-        (0, 2, 0x06),
-    ),
-    (
-        "Read Request on the Send queue",
-        &["4141 00000000 00000000 00000001 00000000"],
-        (0, 2, 6),
-    ),
-    (
-        "queue 4",
-        &["4143 00000000 00000004 00000001 00000000"],
-        (1, 2, 0x01),
-    ),
-    (
-        "queue 2^32-1",
-        &["4143 00000000 ffffffff 00000001 00000000"],
-        (1, 2, 0x01),
-    ),
-    (
-        "MSN 0",
-        &["4143 00000000 00000000 00000000 00000000"],
-        (1, 2, 0x03),
-    ),
-    (
-        "MSN too high",
-        &["4143 00000000 00000000 00000002 00000000"],
-        (1, 2, 0x03),
-    ),
-    ("MSN repeated", &[SEND, SEND], (1, 2, 0x03)),
-    (
-        "MO not 0 at the start",
-        &["4143 00000000 00000000 00000001 00000001 68"],
-        (1, 2, 0x04),
-    ),
-    (
-        "MO with a gap",
-        &[FIRST_HALF, "4143 00000000 00000000 00000001 00000003 68"],
-        (1, 2, 0x04),
-    ),
-    (
-        "MO with an overlap",
-        &[FIRST_HALF, "4143 00000000 00000000 00000001 00000001 68"],
-        (1, 2, 0x04),
-    ),
-    (
-        "longer than the receive",
-        &["4143 00000000 00000000 00000001 00000000 000102030405060708"],
-        (1, 2, 0x05),
-    ),
-    (
-        "longer than the receive in its second segment",
-        &[
-            FIRST_HALF,
-            "4143 00000000 00000000 00000001 00000002 00010203040506",
-        ],
-        (1, 2, 0x05),
-    ),
-    (
-        "no receive is left",
-        &[
-            SEND,
-            "4143 00000000 00000000 00000002 00000000",
-            "4143 00000000 00000000 00000003 00000000",
-        ],
-        (1, 2, 0x02),
-    ),
-    (
-        "another kind of Send in the second segment",
-        &[FIRST_HALF, "4145 00000000 00000000 00000001 00000002 68"],
-        (0, 2, 0x06),
-    ),
-    (
-        "shorter than its header",
-        &["4143 00000000 00000000 00000001 000000"],
-        (2, 0, 3),
-    ),
-    ("empty", &[""], (2, 0, 3)),
-];
+const UNTAGGED: &str = "\
+DDP version 0 | 4043 00000000 00000000 00000001 00000000 | 1/2/06
+DDP version 2 | 4243 00000000 00000000 00000001 00000000 | 1/2/06
+DDP version before RDMAP version | 4003 00000000 00000000 00000001 00000000 | 1/2/06
+RDMAP version 0 | 4103 00000000 00000000 00000001 00000000 | 0/2/05
+RDMAP version 2 | 4183 00000000 00000000 00000001 00000000 | 0/2/05
+opcode C | 414c 00000000 00000000 00000001 00000000 | 0/2/06
+opcode F | 414f 00000000 00000007 00000001 00000000 | 0/2/06
+untagged Write | 4140 00000000 00000000 00000001 00000000 | 0/2/06
+untagged Read Response | 4142 00000000 00000000 00000001 00000000 | 0/2/06
+Send on the read queue | 4143 00000000 00000001 00000001 00000000 | 0/2/06
+Read Request on the Send queue | 4141 00000000 00000000 00000001 00000000 | 0/2/06
+queue 4 | 4143 00000000 00000004 00000001 00000000 | 1/2/01
+queue 2^32-1 | 4143 00000000 ffffffff 00000001 00000000 | 1/2/01
+MSN 0 | 4143 00000000 00000000 00000000 00000000 | 1/2/03
+MSN too high | 4143 00000000 00000000 00000002 00000000 | 1/2/03
+MSN repeated | SEND, SEND | 1/2/03
+MO not 0 at the start | 4143 00000000 00000000 00000001 00000001 68 | 1/2/04
+MO with a gap | FIRST_HALF, 4143 00000000 00000000 00000001 00000003 68 | 1/2/04
+MO with an overlap | FIRST_HALF, 4143 00000000 00000000 00000001 00000001 68 | 1/2/04
+longer than the receive | 4143 00000000 00000000 00000001 00000000 000102030405060708 | 1/2/05
+longer than the receive in its second segment | FIRST_HALF, 4143 00000000 00000000 00000001 \
+    00000002 00010203040506 | 1/2/05
+no receive is left | SEND, 4143 00000000 00000000 00000002 00000000, 4143 00000000 00000000 \
+    00000003 00000000 | 1/2/02
+another kind of Send in the second segment | FIRST_HALF, 4145 00000000 00000000 00000001 \
+    00000002 68 | 0/2/06
+shorter than its header | 4143 00000000 00000000 00000001 000000 | 2/0/03
+empty |  | 2/0/03
+";
 
-const INVALIDATE: &[Row] = &[
-    (
-        "unknown STag",
-        &["4144 0000dead 00000000 00000001 00000000"],
-        (0, 1, 0x00),
-    ),
-    (
-        "STag of another stream",
-        &["4144 00000002 00000000 00000001 00000000"],
-        (0, 1, 0x03),
-    ),
-    (
-        "shared region",
-        &["4146 00000003 00000000 00000001 00000000"],
-        (0, 1, 0x09),
-    ),
-];
+const INVALIDATE: &str = "\
+unknown STag | 4144 0000dead 00000000 00000001 00000000 | 0/1/00
+STag of another stream | 4144 00000002 00000000 00000001 00000000 | 0/1/03
+shared region | 4146 00000003 00000000 00000001 00000000 | 0/1/09
+";
 
-const WRITE: &[Row] = &[
-    (
-        "DDP version",
-        &["c240 00000001 00000000 00001000 00"],
-        (1, 1, 0x04),
-    ),
-    (
-        "DDP version without payload",
-        &["c240 00000001 00000000 00001000"],
-        (1, 1, 0x04),
-    ),
-    (
-        "RDMAP version",
-        &["c100 00000001 00000000 00001000 00"],
-        (0, 2, 0x05),
-    ),
-    (
-        "tagged Send",
-        &["c143 00000001 00000000 00001000 00"],
-        (0, 2, 0x06),
-    ),
-    (
-        "unknown STag",
-        &["c140 0000dead 00000000 00001000 00"],
-        (1, 1, 0x00),
-    ),
-    (
-        "STag of another stream",
-        &["c140 00000002 00000000 00001000 00"],
-        (1, 1, 0x02),
-    ),
-    (
-        "no right",
-        &["c140 00000003 00000000 00001000 00"],
-        (1, 1, 0x00),
-    ),
-    (
-        "below the range",
-        &["c140 00000001 00000000 00000fff 00"],
-        (1, 1, 0x01),
-    ),
-    (
-        "above the range",
-        &["c140 00000001 00000000 00001010 00"],
-        (1, 1, 0x01),
-    ),
-    (
-        "across the end",
-        &["c140 00000001 00000000 0000100f 0000"],
-        (1, 1, 0x01),
-    ),
-    (
-        "wraps",
-        &["c140 00000001 ffffffff ffffffff 0000"],
-        (1, 1, 0x03),
-    ),
-    (
-        "second segment out of range",
-        &[
-            "8140 00000001 00000000 0000100f 00",
-            "c140 00000001 00000000 00001010 00",
-        ],
-        (1, 1, 0x01),
-    ),
-    (
-        "shorter than its header",
-        &["c140 00000001 00000000 000010"],
-        (2, 0, 3),
-    ),
-];
+const WRITE: &str = "\
+DDP version | c240 00000001 00000000 00001000 00 | 1/1/04
+DDP version without payload | c240 00000001 00000000 00001000 | 1/1/04
+RDMAP version | c100 00000001 00000000 00001000 00 | 0/2/05
+tagged Send | c143 00000001 00000000 00001000 00 | 0/2/06
+unknown STag | c140 0000dead 00000000 00001000 00 | 1/1/00
+STag of another stream | c140 00000002 00000000 00001000 00 | 1/1/02
+no right | c140 00000003 00000000 00001000 00 | 1/1/00
+below the range | c140 00000001 00000000 00000fff 00 | 1/1/01
+above the range | c140 00000001 00000000 00001010 00 | 1/1/01
+across the end | c140 00000001 00000000 0000100f 0000 | 1/1/01
+wraps | c140 00000001 ffffffff ffffffff 0000 | 1/1/03
+second segment out of range | 8140 00000001 00000000 0000100f 00, c140 00000001 00000000 \
+    00001010 00 | 1/1/01
+shorter than its header | c140 00000001 00000000 000010 | 2/0/03
+";
 
-const READS: &[Row] = &[
-    (
-        "unknown STag",
-        &["4141 00000000 00000001 00000001 00000000 \
-         0000000a 00000000 00000000 00000004 0000dead 00000000 00001000"],
-        (0, 1, 0x00),
-    ),
-    (
-        "STag of another stream",
-        &["4141 00000000 00000001 00000001 00000000 \
-         0000000a 00000000 00000000 00000004 00000002 00000000 00001000"],
-        (0, 1, 0x03),
-    ),
-    (
-        "no right",
-        &["4141 00000000 00000001 00000001 00000000 \
-         0000000a 00000000 00000000 00000004 00000003 00000000 00001000"],
-        (0, 1, 0x02),
-    ),
-    (
-        "wraps",
-        &["4141 00000000 00000001 00000001 00000000 \
-         0000000a 00000000 00000000 00000004 00000001 ffffffff fffffffe"],
-        (0, 1, 0x04),
-    ),
-    (
-        "out of bounds",
-        &["4141 00000000 00000001 00000001 00000000 \
-         0000000a 00000000 00000000 00000011 00000001 00000000 00001000"],
-        (0, 1, 0x01),
-    ),
-    ("MSN repeated", &[READ, READ], (1, 2, 0x03)),
-    (
-        "MO not 0",
-        &["4141 00000000 00000001 00000001 00000001 \
-         0000000a 00000000 00000000 00000004 00000001 00000000 00001000"],
-        (1, 2, 0x04),
-    ),
-    (
-        "too short",
-        &["4141 00000000 00000001 00000001 00000000 \
-         0000000a 00000000 00000000 00000004 00000001 00000000 000010"],
-        (2, 0, 3),
-    ),
-    (
-        "too long",
-        &["4141 00000000 00000001 00000001 00000000 \
-         0000000a 00000000 00000000 00000004 00000001 00000000 00001000 00"],
-        (1, 2, 0x05),
-    ),
-    (
-        "not the last segment",
-        &["0141 00000000 00000001 00000001 00000000 \
-         0000000a 00000000 00000000 00000004 00000001 00000000 00001000"],
-        (1, 2, 0x05),
-    ),
-    (
-        "unrequested Read Response",
-        &["c142 00000001 00000000 00001000"],
-        (0, 2, 0x06),
-    ),
-];
+const READS: &str = "\
+unknown STag | 4141 00000000 00000001 00000001 00000000 0000000a 00000000 00000000 00000004 \
+    0000dead 00000000 00001000 | 0/1/00
+STag of another stream | 4141 00000000 00000001 00000001 00000000 0000000a 00000000 00000000 \
+    00000004 00000002 00000000 00001000 | 0/1/03
+no right | 4141 00000000 00000001 00000001 00000000 0000000a 00000000 00000000 00000004 \
+    00000003 00000000 00001000 | 0/1/02
+wraps | 4141 00000000 00000001 00000001 00000000 0000000a 00000000 00000000 00000004 00000001 \
+    ffffffff fffffffe | 0/1/04
+out of bounds | 4141 00000000 00000001 00000001 00000000 0000000a 00000000 00000000 00000011 \
+    00000001 00000000 00001000 | 0/1/01
+MSN repeated | READ, READ | 1/2/03
+MO not 0 | 4141 00000000 00000001 00000001 00000001 0000000a 00000000 00000000 00000004 \
+    00000001 00000000 00001000 | 1/2/04
+too short | 4141 00000000 00000001 00000001 00000000 0000000a 00000000 00000000 00000004 \
+    00000001 00000000 000010 | 2/0/03
+too long | 4141 00000000 00000001 00000001 00000000 0000000a 00000000 00000000 00000004 \
+    00000001 00000000 00001000 00 | 1/2/05
+not the last segment | 0141 00000000 00000001 00000001 00000000 0000000a 00000000 00000000 \
+    00000004 00000001 00000000 00001000 | 1/2/05
+unrequested Read Response | c142 00000001 00000000 00001000 | 0/2/06
+";
 
-const RFC7306: &[Row] = &[
-    (
-        "Immediate Data too short",
-        &["4148 00000000 00000000 00000001 00000000 00"],
-        (2, 0, 3),
-    ),
-    (
-        "Immediate Data too long",
-        &["4148 00000000 00000000 00000001 00000000 000102030405060708"],
-        (1, 2, 0x05),
-    ),
-    (
-        "Immediate Data in the middle of a Send",
-        &[
-            FIRST_HALF,
-            "4148 00000000 00000000 00000001 00000000 0001020304050607",
-        ],
-        (0, 2, 0x06),
-    ),
-    (
-        "atomic on a misaligned address",
-        &[
-            "414a 00000000 00000001 00000001 00000000 00000000 00000000 00000001 00000000 00001004 \
-         0000000000000000 0000000000000000 0000000000000000 0000000000000000",
-        ],
-        (0, 2, 0x07),
-    ),
-    (
-        "atomic without right",
-        &[
-            "414a 00000000 00000001 00000001 00000000 00000000 00000000 00000003 00000000 00001000 \
-         0000000000000000 0000000000000000 0000000000000000 0000000000000000",
-        ],
-        (0, 1, 0x02),
-    ),
-    (
-        "unassigned atomic",
-        &[
-            "414a 00000000 00000001 00000001 00000000 00000001 00000000 00000001 00000000 00001000 \
-         0000000000000000 0000000000000000 0000000000000000 0000000000000000",
-        ],
-        (0, 2, 0x06),
-    ),
-    (
-        "unrequested Atomic Response",
-        &["414b 00000000 00000003 00000001 00000000 00000000 0000000000000000"],
-        (0, 2, 0x06),
-    ),
-];
+const RFC7306: &str = "\
+Immediate Data too short | 4148 00000000 00000000 00000001 00000000 00 | 2/0/03
+Immediate Data too long | 4148 00000000 00000000 00000001 00000000 000102030405060708 | 1/2/05
+Immediate Data in the middle of a Send | FIRST_HALF, 4148 00000000 00000000 00000001 00000000 \
+    0001020304050607 | 0/2/06
+atomic on a misaligned address | 414a 00000000 00000001 00000001 00000000 00000000 00000000 \
+    00000001 00000000 00001004 0000000000000000 0000000000000000 0000000000000000 \
+    0000000000000000 | 0/2/07
+atomic without right | 414a 00000000 00000001 00000001 00000000 00000000 00000000 00000003 \
+    00000000 00001000 0000000000000000 0000000000000000 0000000000000000 0000000000000000 | \
+    0/1/02
+unassigned atomic | 414a 00000000 00000001 00000001 00000000 00000001 00000000 00000001 \
+    00000000 00001000 0000000000000000 0000000000000000 0000000000000000 0000000000000000 | \
+    0/2/06
+unrequested Atomic Response | 414b 00000000 00000003 00000001 00000000 00000000 \
+    0000000000000000 | 0/2/06
+";
+
+/// The sink is STag 1 from 1000, 8 bytes; 4 of them were received.
+const READ_RESPONSES: &str = "\
+wrong STag | c142 00000004 00000000 00001004 00000000 | 1/1/00
+gap | c142 00000001 00000000 00001005 000000 | 1/1/01
+overlap | c142 00000001 00000000 00001000 00000000 | 1/1/01
+too long | c142 00000001 00000000 00001004 0000000000 | 1/1/01
+too long, and not last | 8142 00000001 00000000 00001004 0000000000 | 1/1/01
+ends early | c142 00000001 00000000 00001004 000000 | 1/1/01
+empty end | c142 00000000 00000000 00000000 | 1/1/01
+atomic instead | 414b 00000000 00000003 00000001 00000000 00000000 0000000000000000 | 0/2/06
+";
 
 /// STag 1 grants every access to 1000..1010, 2 belongs to another stream, 3 grants nothing.
 fn responder() -> Engine {
@@ -368,17 +146,40 @@ fn responder() -> Engine {
     engine
 }
 
+/// The rows of a table.
+fn rows(table: &str) -> impl Iterator<Item = (&str, Vec<Vec<u8>>, &str)> {
+    table.lines().map(|row| {
+        let [name, segments, code] = row.split(" | ").collect::<Vec<_>>()[..] else {
+            panic!("not a row: {row}");
+        };
+        let segments = segments.split(", ").map(|segment| match segment {
+            "SEND" => hex(SEND),
+            "FIRST_HALF" => hex(FIRST_HALF),
+            "READ" => hex(READ),
+            digits => hex(digits),
+        });
+        (name, segments.collect(), code)
+    })
+}
+
+/// Layer, type and code, as in a table.
+fn code(error: &ProtocolError) -> String {
+    let (layer, etype, code) = error.code.to_triple();
+    format!("{layer}/{etype}/{code:02x}")
+}
+
 #[test]
 fn every_fault_has_its_code() {
-    for (name, segments, triple) in [UNTAGGED, INVALIDATE, WRITE, READS, RFC7306].concat() {
+    let tables = [UNTAGGED, INVALIDATE, WRITE, READS, RFC7306];
+    for (name, segments, expected) in tables.into_iter().flat_map(rows) {
         let mut engine = responder();
         let before = engine.memory.0[&1].bytes.clone();
         let (fault, legal) = segments.split_last().expect("a row has segments");
         for segment in legal {
-            engine.handle(&hex(segment)).expect(name);
+            engine.handle(segment).expect(name);
         }
-        let error = engine.handle(&hex(fault)).expect_err(name);
-        assert_eq!(error.code.to_triple(), triple, "{name}");
+        let error = engine.handle(fault).expect_err(name);
+        assert_eq!(code(&error), expected, "{name}");
         if legal.is_empty() {
             assert_eq!(
                 engine.memory.0[&1].bytes, before,
@@ -450,49 +251,10 @@ fn reads_beyond_ird_are_refused_at_the_next_power_of_two() {
 
 #[test]
 fn read_responses_must_continue_the_oldest_read_exactly() {
-    // The sink is STag 1 from 1000, 8 bytes; 4 of them were received.
-    let rows: [(&str, &str, (u8, u8, u8)); 8] = [
-        (
-            "wrong STag",
-            "c142 00000004 00000000 00001004 00000000",
-            (1, 1, 0x00),
-        ),
-        (
-            "gap",
-            "c142 00000001 00000000 00001005 000000",
-            (1, 1, 0x01),
-        ),
-        (
-            "overlap",
-            "c142 00000001 00000000 00001000 00000000",
-            (1, 1, 0x01),
-        ),
-        (
-            "too long",
-            "c142 00000001 00000000 00001004 0000000000",
-            (1, 1, 0x01),
-        ),
-        (
-            "too long, and not last",
-            "8142 00000001 00000000 00001004 0000000000",
-            (1, 1, 0x01),
-        ),
-        (
-            "ends early",
-            "c142 00000001 00000000 00001004 000000",
-            (1, 1, 0x01),
-        ),
-        ("empty end", "c142 00000000 00000000 00000000", (1, 1, 0x01)),
-        (
-            "atomic instead",
-            "414b 00000000 00000003 00000001 00000000 00000000 0000000000000000",
-            (0, 2, 0x06),
-        ),
-    ];
-    for (name, segment, triple) in rows {
+    for (name, segments, expected) in rows(READ_RESPONSES) {
         let mut engine = reader();
-        let error = engine.handle(&hex(segment)).expect_err(name);
-        assert_eq!(error.code.to_triple(), triple, "{name}");
+        let error = engine.handle(&segments[0]).expect_err(name);
+        assert_eq!(code(&error), expected, "{name}");
         assert_eq!(engine.completed(), [], "{name}");
     }
     let mut engine = reader();

@@ -308,6 +308,10 @@ mod tests {
 
     #[test]
     fn layouts_are_distinguished() {
+        use TerminateCode::{
+            DdpCatastrophic, Mpa, Other, RdmapCatastrophic, RemoteOperation as Operation,
+            RemoteProtection as Protection, Tagged, Untagged,
+        };
         let first = Context {
             is_first_fpdu: true,
             sent_fpdu: true,
@@ -316,109 +320,38 @@ mod tests {
             is_first_fpdu: true,
             sent_fpdu: false,
         };
-        let catastrophic = RemoteOperation::CatastrophicStream;
-        let rows: &[(&str, Context, TerminateCode)] = &[
+        macro_rules! parses {
+            ($($bytes:literal in $context:ident => $code:expr,)+) => {$(
+                let received = parse(&hex($bytes), $context).map(|received| received.code);
+                assert_eq!(received, Some($code), "{} in {:?}", $bytes, $context);
+            )+};
+        }
+        parses! {
             // Rows of siw with header bits.
-            (
-                "11000300",
-                RUNNING,
-                TerminateCode::Tagged(TaggedError::InvalidStag),
-            ),
-            (
-                "11010300",
-                RUNNING,
-                TerminateCode::Tagged(TaggedError::Bounds),
-            ),
-            ("01000300", RUNNING, TerminateCode::DdpCatastrophic),
-            (
-                "10010700",
-                RUNNING,
-                TerminateCode::RemoteProtection(RemoteProtection::Bounds),
-            ),
-            (
-                "20070300",
-                RUNNING,
-                TerminateCode::RemoteOperation(catastrophic),
-            ),
-            (
-                "21040300",
-                RUNNING,
-                TerminateCode::Untagged(UntaggedError::InvalidMo),
-            ),
+            "11000300" in RUNNING => Tagged(TaggedError::InvalidStag),
+            "11010300" in RUNNING => Tagged(TaggedError::Bounds),
+            "01000300" in RUNNING => DdpCatastrophic,
+            "10010700" in RUNNING => Protection(RemoteProtection::Bounds),
+            "20070300" in RUNNING => Operation(RemoteOperation::CatastrophicStream),
+            "21040300" in RUNNING => Untagged(UntaggedError::InvalidMo),
             // Rows of siw without header bits.
-            (
-                "21060000",
-                RUNNING,
-                TerminateCode::Untagged(UntaggedError::Version),
-            ),
-            (
-                "11040000",
-                RUNNING,
-                TerminateCode::Tagged(TaggedError::Version),
-            ),
-            (
-                "20050000",
-                RUNNING,
-                TerminateCode::RemoteOperation(RemoteOperation::Version),
-            ),
-            (
-                "20060000",
-                RUNNING,
-                TerminateCode::RemoteOperation(RemoteOperation::UnexpectedOpcode),
-            ),
-            ("02030000", RUNNING, TerminateCode::Mpa(MpaError::Length)),
-            (
-                "02060000",
-                first,
-                TerminateCode::Mpa(MpaError::InsufficientIrd),
-            ),
-            (
-                "02070000",
-                silent,
-                TerminateCode::Mpa(MpaError::NoMatchingRtr),
-            ),
+            "21060000" in RUNNING => Untagged(UntaggedError::Version),
+            "11040000" in RUNNING => Tagged(TaggedError::Version),
+            "20050000" in RUNNING => Operation(RemoteOperation::Version),
+            "20060000" in RUNNING => Operation(RemoteOperation::UnexpectedOpcode),
+            "02030000" in RUNNING => Mpa(MpaError::Length),
+            "02060000" in first => Mpa(MpaError::InsufficientIrd),
+            "02070000" in silent => Mpa(MpaError::NoMatchingRtr),
             // The RFC.
-            (
-                "02060000",
-                RUNNING,
-                TerminateCode::RemoteOperation(RemoteOperation::UnexpectedOpcode),
-            ),
-            (
-                "20060000",
-                silent,
-                TerminateCode::Mpa(MpaError::InsufficientIrd),
-            ),
-            ("20020000", RUNNING, TerminateCode::Mpa(MpaError::Crc)),
-            (
-                "12010000",
-                RUNNING,
-                TerminateCode::Untagged(UntaggedError::InvalidQn),
-            ),
-            ("10000000", RUNNING, TerminateCode::DdpCatastrophic),
-            (
-                "0109c000",
-                RUNNING,
-                TerminateCode::RemoteProtection(RemoteProtection::NotInvalidatable),
-            ),
-            (
-                "0209c000",
-                RUNNING,
-                TerminateCode::RemoteOperation(RemoteOperation::NotInvalidatable),
-            ),
-            ("00000000", RUNNING, TerminateCode::RdmapCatastrophic),
-            (
-                "f3770000",
-                RUNNING,
-                TerminateCode::Other {
-                    layer: 15,
-                    etype: 3,
-                    code: 0x77,
-                },
-            ),
-        ];
-        for (bytes, context, code) in rows {
-            let received = parse(&hex(bytes), *context).map(|received| received.code);
-            assert_eq!(received, Some(*code), "{bytes} in {context:?}");
+            "02060000" in RUNNING => Operation(RemoteOperation::UnexpectedOpcode),
+            "20060000" in silent => Mpa(MpaError::InsufficientIrd),
+            "20020000" in RUNNING => Mpa(MpaError::Crc),
+            "12010000" in RUNNING => Untagged(UntaggedError::InvalidQn),
+            "10000000" in RUNNING => DdpCatastrophic,
+            "0109c000" in RUNNING => Protection(RemoteProtection::NotInvalidatable),
+            "0209c000" in RUNNING => Operation(RemoteOperation::NotInvalidatable),
+            "00000000" in RUNNING => RdmapCatastrophic,
+            "f3770000" in RUNNING => Other { layer: 15, etype: 3, code: 0x77 },
         }
     }
 
