@@ -66,6 +66,15 @@ const SRC_AVAIL: Said = (
 const READ: Said = (Passive, "0600003f 00000014 00000002 00000002 0001ffff");
 const FIN: Said = (Active, "02000040 00000010 00000003 00000002");
 
+/// Checks that a message after others breaks a rule.
+macro_rules! breaks {
+    ($($before:expr, $side:ident $text:literal => $broken:ident,)+) => {$(
+        let messages = [&$before[..], &[($side, $text)]].concat();
+        let result = send_all(&mut open(64), &messages);
+        assert_eq!(result, Err(Broken::$broken), "{}", $text);
+    )+};
+}
+
 #[test]
 fn a_whole_conversation_breaks_nothing() {
     let mut checker = open(64);
@@ -80,52 +89,26 @@ fn a_whole_conversation_breaks_nothing() {
 
 #[test]
 fn forms_are_checked() {
-    let rows = [
-        ("ff0000400000001000000001000000", Broken::Cut),
-        ("ff000040 00000011 00000001 00000000", Broken::Length),
-        ("ff080040 00000010 00000001 00000000", Broken::ReservedFlags),
-        ("0f000040 00000010 00000001 00000000", Broken::Kind),
-        ("00000040 00000010 00000001 00000000", Broken::Kind),
-        (
-            "02000040 00000011 00000001 00000000 00",
-            Broken::PayloadOnControl,
-        ),
-        (
-            "ff010040 00000010 00000001 00000000",
-            Broken::UrgentWithoutByte,
-        ),
-        (
-            "ff040040 00000011 00000001 00000000 00",
-            Broken::PipelineHint,
-        ),
-        (
-            "ff010040 00000011 00000001 00000000 00",
-            Broken::UrgentUnannounced,
-        ),
-        (
-            "07000040 00000014 00000001 00000000 01000000",
-            Broken::ModeForm,
-        ),
-        ("fe000040 00000014 00000001 00000000 00010000", Broken::Cut),
-    ];
-    for (text, broken) in rows {
-        let result = send_all(&mut open(64), &[(Active, text)]);
-        assert_eq!(result, Err(broken), "{text}");
+    breaks! {
+        [], Active "ff0000400000001000000001000000" => Cut,
+        [], Active "ff000040 00000011 00000001 00000000" => Length,
+        [], Active "ff080040 00000010 00000001 00000000" => ReservedFlags,
+        [], Active "0f000040 00000010 00000001 00000000" => Kind,
+        [], Active "00000040 00000010 00000001 00000000" => Kind,
+        [], Active "02000040 00000011 00000001 00000000 00" => PayloadOnControl,
+        [], Active "ff010040 00000010 00000001 00000000" => UrgentWithoutByte,
+        [], Active "ff040040 00000011 00000001 00000000 00" => PipelineHint,
+        [], Active "ff010040 00000011 00000001 00000000 00" => UrgentUnannounced,
+        [], Active "07000040 00000014 00000001 00000000 01000000" => ModeForm,
+        [], Active "fe000040 00000014 00000001 00000000 00010000" => Cut,
     }
 }
 
 #[test]
 fn numbers_and_lengths_are_checked() {
-    let rows = [
-        ("ff000040 00000011 00000002 00000000 00", Broken::Sequence),
-        (
-            "ff000040 00000011 00000001 00000001 00",
-            Broken::Acknowledgement,
-        ),
-    ];
-    for (text, broken) in rows {
-        let result = send_all(&mut open(64), &[(Active, text)]);
-        assert_eq!(result, Err(broken), "{text}");
+    breaks! {
+        [], Active "ff000040 00000011 00000002 00000000 00" => Sequence,
+        [], Active "ff000040 00000011 00000001 00000001 00" => Acknowledgement,
     }
     let long = hex("ff000040 00008011 00000001 00000000");
     let result = open(64).sent(Active, &long, 0x8011);
@@ -173,82 +156,23 @@ fn the_last_credit_is_guarded() {
 #[test]
 fn order_of_the_stream_is_checked() {
     let before = [DATA, UPDATE, SRC_AVAIL];
-    let rows: [(&[Said], Said, Broken); 12] = [
-        (
-            &before,
-            (Active, "ff000040 00000011 00000003 00000001 00"),
-            Broken::DataBehindAdvert,
-        ),
-        (
-            &before,
-            (
-                Active,
-                "fe000040 00000021 00000003 00000001 00020000 12345678 00000000 00000000 41",
-            ),
-            Broken::AdvertLimit,
-        ),
-        (
-            &before,
-            (Active, "02000040 00000010 00000003 00000001"),
-            Broken::DisConnTooEarly,
-        ),
-        (
-            &before,
-            (Passive, "06000040 00000014 00000002 00000002 00020000"),
-            Broken::ReadDone,
-        ),
-        (
-            &before,
-            (Passive, "06000040 00000014 00000002 00000002 00000000"),
-            Broken::ReadDone,
-        ),
-        (
-            &before,
-            (Active, "07000040 00000014 00000003 00000001 00000000"),
-            Broken::ModeChange,
-        ),
-        (
-            &[DATA, UPDATE],
-            (Active, "08000040 00000010 00000002 00000001"),
-            Broken::Cancel,
-        ),
-        (
-            &[DATA],
-            (Passive, "04000040 00000010 00000001 00000001"),
-            Broken::SendSm,
-        ),
-        (
-            &[DATA],
-            (Active, "03000040 00000010 00000002 00000000"),
-            Broken::Abort,
-        ),
-        (
-            &[DATA],
-            (Passive, "0c000040 00000014 00000001 00000001 00008010"),
-            Broken::Unasked,
-        ),
-        (
-            &[DATA],
-            (Passive, "0a000040 00000010 00000001 00000001"),
-            Broken::SinkCancelAck,
-        ),
-        (
-            &[DATA],
-            (
-                Passive,
-                "fd000040 00000024 00000001 00000001 00010000 0a0b0c0d 00000000 00000000 00000000",
-            ),
-            Broken::SinkAvail,
-        ),
-    ];
-    for (before, last, broken) in rows {
-        let messages: Vec<_> = before.iter().copied().chain([last]).collect();
-        assert_eq!(
-            send_all(&mut open(64), &messages),
-            Err(broken),
-            "{}",
-            last.1
-        );
+    breaks! {
+        before, Active "ff000040 00000011 00000003 00000001 00" => DataBehindAdvert,
+        before,
+            Active "fe000040 00000021 00000003 00000001 00020000 12345678 00000000 00000000 41"
+                => AdvertLimit,
+        before, Active "02000040 00000010 00000003 00000001" => DisConnTooEarly,
+        before, Passive "06000040 00000014 00000002 00000002 00020000" => ReadDone,
+        before, Passive "06000040 00000014 00000002 00000002 00000000" => ReadDone,
+        before, Active "07000040 00000014 00000003 00000001 00000000" => ModeChange,
+        [DATA, UPDATE], Active "08000040 00000010 00000002 00000001" => Cancel,
+        [DATA], Passive "04000040 00000010 00000001 00000001" => SendSm,
+        [DATA], Active "03000040 00000010 00000002 00000000" => Abort,
+        [DATA], Passive "0c000040 00000014 00000001 00000001 00008010" => Unasked,
+        [DATA], Passive "0a000040 00000010 00000001 00000001" => SinkCancelAck,
+        [DATA], Passive
+            "fd000040 00000024 00000001 00000001 00010000 0a0b0c0d 00000000 00000000 00000000"
+                => SinkAvail,
     }
 }
 

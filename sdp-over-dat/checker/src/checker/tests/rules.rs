@@ -46,6 +46,14 @@ fn check(rules: &[Rule]) {
     }
 }
 
+/// Checks rules, each of which is a conversation; a message that may follow; and one that may not,
+/// with the name of the rule.
+macro_rules! rules {
+    ($($before:expr; $good:expr; not $bad:expr => $broken:ident,)+) => {
+        check(&[$(rule($before, $good, $bad, Broken::$broken)),+])
+    };
+}
+
 /// The active side is the source, in pipelined mode.
 const PIPELINED: Step = Delivers(Active, TO_PIPELINED);
 /// A source advertisement in combined mode.
@@ -65,130 +73,37 @@ const fn passive(message: Message) -> Step {
 
 #[test]
 fn forms() {
-    check(&[
-        rule(&[], active(UPDATE), active(HELLO), Broken::Kind),
-        rule(&[], active(UPDATE), active(HELLO_ACK), Broken::Kind),
-        rule(
-            &[ADVERT],
-            passive(SEND_SM),
-            passive(SEND_SM.payload(1)),
-            Broken::PayloadOnControl,
-        ),
-        rule(
-            &[ADVERT],
-            passive(read(9).flags(4)),
-            passive(SEND_SM.flags(4)),
-            Broken::PipelineHint,
-        ),
-        rule(
-            &[],
-            active(data(1).flags(3)),
-            active(data(1).flags(1)),
-            Broken::UrgentUnannounced,
-        ),
-        rule(
-            &[active(UPDATE.flags(2))],
-            active(data(1).flags(1)),
-            active(src_avail(9, 1).flags(1)),
-            Broken::UrgentWithoutByte,
-        ),
-        rule(
-            &[active(UPDATE.flags(2))],
-            active(data(1).flags(1)),
-            active(FIN),
-            Broken::UrgentMissing,
-        ),
-        rule(
-            &[active(FIN)],
-            active(UPDATE),
-            active(UPDATE.flags(2)),
-            Broken::UrgentMissing,
-        ),
-        rule(
-            &[],
-            active(TO_PIPELINED),
-            active(mode(0x30)),
-            Broken::ModeForm,
-        ),
-        rule(
-            &[],
-            active(TO_PIPELINED),
-            active(mode(0x21)),
-            Broken::ModeForm,
-        ),
-        rule(
-            &[],
-            active(data(ROOM)),
-            active(data(ROOM + 1)),
-            Broken::TooLong,
-        ),
-    ]);
+    rules! {
+        &[]; active(UPDATE); not active(HELLO) => Kind,
+        &[]; active(UPDATE); not active(HELLO_ACK) => Kind,
+        &[ADVERT]; passive(SEND_SM); not passive(SEND_SM.payload(1)) => PayloadOnControl,
+        &[ADVERT]; passive(read(9).flags(4)); not passive(SEND_SM.flags(4)) => PipelineHint,
+        &[]; active(data(1).flags(3)); not active(data(1).flags(1)) => UrgentUnannounced,
+        &[active(UPDATE.flags(2))]; active(data(1).flags(1));
+            not active(src_avail(9, 1).flags(1)) => UrgentWithoutByte,
+        &[active(UPDATE.flags(2))]; active(data(1).flags(1)); not active(FIN) => UrgentMissing,
+        &[active(FIN)]; active(UPDATE); not active(UPDATE.flags(2)) => UrgentMissing,
+        &[]; active(TO_PIPELINED); not active(mode(0x30)) => ModeForm,
+        &[]; active(TO_PIPELINED); not active(mode(0x21)) => ModeForm,
+        &[]; active(data(ROOM)); not active(data(ROOM + 1)) => TooLong,
+    }
 }
 
 #[test]
 fn advertisements_of_the_source() {
-    check(&[
-        rule(
-            &[],
-            active(src_avail(2, 1)),
-            active(src_avail(1, 1)),
-            Broken::AdvertForm,
-        ),
-        rule(
-            &[],
-            active(src_avail(2, 1)),
-            active(src_avail(2, 0)),
-            Broken::AdvertForm,
-        ),
-        rule(
-            &[PIPELINED],
-            active(src_avail(2, 0)),
-            active(src_avail(2, 1)),
-            Broken::AdvertForm,
-        ),
-        rule(
-            &[PIPELINED],
-            active(src_avail(1, 0)),
-            active(src_avail(0, 0)),
-            Broken::AdvertForm,
-        ),
-        rule(
-            &[active(TO_BUFFERED)],
-            active(data(9)),
-            active(src_avail(2, 1)),
-            Broken::AdvertForm,
-        ),
-        rule(&[ADVERT], active(UPDATE), ADVERT, Broken::AdvertLimit),
-        rule(
-            &[PIPELINED, PIPELINED_ADVERT],
-            PIPELINED_ADVERT,
-            active(data(1)),
-            Broken::DataBehindAdvert,
-        ),
-        rule(
-            &[
-                PIPELINED,
-                PIPELINED_ADVERT,
-                PIPELINED_ADVERT,
-                PIPELINED_ADVERT,
-            ],
-            active(UPDATE),
-            PIPELINED_ADVERT,
-            Broken::AdvertLimit,
-        ),
-        rule(
-            &[PIPELINED, SINK],
-            active(data(9)),
-            PIPELINED_ADVERT,
-            Broken::SourceBehindSink,
-        ),
-        rule(
-            &[PIPELINED, PIPELINED_ADVERT],
-            active(SRC_CANCEL),
-            active(FIN),
-            Broken::DisConnTooEarly,
-        ),
-    ]);
+    rules! {
+        &[]; active(src_avail(2, 1)); not active(src_avail(1, 1)) => AdvertForm,
+        &[]; active(src_avail(2, 1)); not active(src_avail(2, 0)) => AdvertForm,
+        &[PIPELINED]; active(src_avail(2, 0)); not active(src_avail(2, 1)) => AdvertForm,
+        &[PIPELINED]; active(src_avail(1, 0)); not active(src_avail(0, 0)) => AdvertForm,
+        &[active(TO_BUFFERED)]; active(data(9)); not active(src_avail(2, 1)) => AdvertForm,
+        &[ADVERT]; active(UPDATE); not ADVERT => AdvertLimit,
+        &[PIPELINED, PIPELINED_ADVERT]; PIPELINED_ADVERT; not active(data(1)) => DataBehindAdvert,
+        &[PIPELINED, PIPELINED_ADVERT, PIPELINED_ADVERT, PIPELINED_ADVERT]; active(UPDATE);
+            not PIPELINED_ADVERT => AdvertLimit,
+        &[PIPELINED, SINK]; active(data(9)); not PIPELINED_ADVERT => SourceBehindSink,
+        &[PIPELINED, PIPELINED_ADVERT]; active(SRC_CANCEL); not active(FIN) => DisConnTooEarly,
+    }
 }
 
 #[test]
@@ -198,60 +113,24 @@ fn answers_of_the_sink() {
         active(src_avail(10, 0)),
         active(src_avail(20, 0)),
     ];
-    check(&[
+    rules! {
         // In combined mode no advertisement crosses SendSm, so the acknowledgement of SendSm may be
         // held back.
-        rule(
-            &[
-                ADVERT,
-                passive(src_avail(500, 1)),
-                passive(SRC_CANCEL),
-                passive(SEND_SM),
-                active(src_avail(500, 1).unacknowledged(2)),
-            ],
-            passive(read(499)),
-            passive(read(500)),
-            Broken::ReadDone,
-        ),
-        rule(
-            &[ADVERT],
-            passive(read(499)),
-            passive(read(500)),
-            Broken::ReadDone,
-        ),
-        rule(
-            &[ADVERT],
-            passive(read(1)),
-            passive(read(0)),
-            Broken::ReadDone,
-        ),
-        rule(&two, passive(read(10)), passive(read(11)), Broken::ReadDone),
-        rule(&[ADVERT], passive(SEND_SM), active(SEND_SM), Broken::SendSm),
-        rule(
-            &[ADVERT, passive(read(499))],
-            passive(UPDATE),
-            passive(SEND_SM),
-            Broken::SendSm,
-        ),
-        rule(
-            &[ADVERT],
-            active(SRC_CANCEL),
-            passive(SRC_CANCEL),
-            Broken::Cancel,
-        ),
-        rule(
-            &[ADVERT, active(SRC_CANCEL)],
-            passive(SEND_SM),
-            active(SRC_CANCEL),
-            Broken::Cancel,
-        ),
-        rule(
-            &[PIPELINED, PIPELINED_ADVERT, active(SRC_CANCEL)],
-            passive(read(9)),
-            PIPELINED_ADVERT,
-            Broken::AdvertLimit,
-        ),
-    ]);
+        &[
+            ADVERT, passive(src_avail(500, 1)), passive(SRC_CANCEL), passive(SEND_SM),
+            active(src_avail(500, 1).unacknowledged(2)),
+        ];
+            passive(read(499)); not passive(read(500)) => ReadDone,
+        &[ADVERT]; passive(read(499)); not passive(read(500)) => ReadDone,
+        &[ADVERT]; passive(read(1)); not passive(read(0)) => ReadDone,
+        &two; passive(read(10)); not passive(read(11)) => ReadDone,
+        &[ADVERT]; passive(SEND_SM); not active(SEND_SM) => SendSm,
+        &[ADVERT, passive(read(499))]; passive(UPDATE); not passive(SEND_SM) => SendSm,
+        &[ADVERT]; active(SRC_CANCEL); not passive(SRC_CANCEL) => Cancel,
+        &[ADVERT, active(SRC_CANCEL)]; passive(SEND_SM); not active(SRC_CANCEL) => Cancel,
+        &[PIPELINED, PIPELINED_ADVERT, active(SRC_CANCEL)]; passive(read(9));
+            not PIPELINED_ADVERT => AdvertLimit,
+    }
 }
 
 /// The trace of the other end cannot show this violation: there the SendSm could have been sent
@@ -270,69 +149,23 @@ fn send_sm_acknowledges_the_cancel_that_it_answers() {
 
 #[test]
 fn advertisements_of_the_sink() {
-    check(&[
-        rule(
-            &[PIPELINED],
-            SINK,
-            active(sink_avail(500, 0)),
-            Broken::SinkAvail,
-        ),
-        rule(
-            &[PIPELINED],
-            passive(sink_avail(ROOM, 0)),
-            passive(sink_avail(ROOM - 1, 0)),
-            Broken::SinkLength,
-        ),
-        rule(
-            &[active(data(1)), ADVERT, passive(read(499)), PIPELINED],
-            passive(sink_avail(ROOM, 2)),
-            passive(sink_avail(ROOM, 1)),
-            Broken::NonDiscards,
-        ),
+    rules! {
+        &[PIPELINED]; SINK; not active(sink_avail(500, 0)) => SinkAvail,
+        &[PIPELINED]; passive(sink_avail(ROOM, 0));
+            not passive(sink_avail(ROOM - 1, 0)) => SinkLength,
+        &[active(data(1)), ADVERT, passive(read(499)), PIPELINED]; passive(sink_avail(ROOM, 2));
+            not passive(sink_avail(ROOM, 1)) => NonDiscards,
         // The data of a message that used up an advertisement is discarded.
-        rule(
-            &[PIPELINED, SINK, active(data(1))],
-            passive(sink_avail(ROOM, 0)),
-            passive(sink_avail(ROOM, 1)),
-            Broken::NonDiscards,
-        ),
-        rule(
-            &[PIPELINED, PIPELINED_ADVERT],
-            passive(read(500)),
-            SINK,
-            Broken::SinkBehindSource,
-        ),
-        rule(
-            &[PIPELINED, SINK, SINK, SINK],
-            passive(UPDATE),
-            SINK,
-            Broken::AdvertLimit,
-        ),
-        rule(
-            &[PIPELINED, SINK],
-            passive(SINK_CANCEL),
-            active(SINK_CANCEL),
-            Broken::Cancel,
-        ),
-        rule(
-            &[PIPELINED, SINK, Sends(Passive, SINK_CANCEL)],
-            passive(UPDATE),
-            SINK,
-            Broken::AdvertLimit,
-        ),
-        rule(
-            &[PIPELINED, SINK, Sends(Passive, SINK_CANCEL)],
-            passive(UPDATE),
-            passive(SINK_CANCEL),
-            Broken::Cancel,
-        ),
-        rule(
-            &[PIPELINED, active(FIN)],
-            passive(data(1)),
-            SINK,
-            Broken::SinkAvail,
-        ),
-    ]);
+        &[PIPELINED, SINK, active(data(1))]; passive(sink_avail(ROOM, 0));
+            not passive(sink_avail(ROOM, 1)) => NonDiscards,
+        &[PIPELINED, PIPELINED_ADVERT]; passive(read(500)); not SINK => SinkBehindSource,
+        &[PIPELINED, SINK, SINK, SINK]; passive(UPDATE); not SINK => AdvertLimit,
+        &[PIPELINED, SINK]; passive(SINK_CANCEL); not active(SINK_CANCEL) => Cancel,
+        &[PIPELINED, SINK, Sends(Passive, SINK_CANCEL)]; passive(UPDATE); not SINK => AdvertLimit,
+        &[PIPELINED, SINK, Sends(Passive, SINK_CANCEL)]; passive(UPDATE);
+            not passive(SINK_CANCEL) => Cancel,
+        &[PIPELINED, active(FIN)]; passive(data(1)); not SINK => SinkAvail,
+    }
 }
 
 #[test]
@@ -345,357 +178,122 @@ fn advertisements_of_both_kinds_count_together() {
         SINK,
         passive(src_avail(9, 0)),
     ];
-    check(&[
+    rules! {
         // DisConn retires the sink advertisements.
-        rule(
-            &[
-                PIPELINED,
-                passive(TO_PIPELINED),
-                SINK,
-                passive(src_avail(500, 0)),
-                passive(src_avail(500, 0)),
-                active(FIN),
-            ],
-            passive(src_avail(500, 0)),
-            passive(sink_avail(500, 0)),
-            Broken::SinkAvail,
-        ),
-        rule(
-            before,
-            passive(UPDATE),
-            passive(src_avail(9, 0)),
-            Broken::AdvertLimit,
-        ),
-        rule(before, passive(UPDATE), SINK, Broken::AdvertLimit),
-        rule(
-            &[
-                PIPELINED,
-                passive(TO_PIPELINED),
-                SINK,
-                SINK,
-                SINK,
-                active(written(1)),
-            ],
-            passive(src_avail(9, 0)),
-            passive(read(1)),
-            Broken::ReadDone,
-        ),
-    ]);
+        &[
+            PIPELINED, passive(TO_PIPELINED), SINK, passive(src_avail(500, 0)),
+            passive(src_avail(500, 0)), active(FIN),
+        ];
+            passive(src_avail(500, 0)); not passive(sink_avail(500, 0)) => SinkAvail,
+        before; passive(UPDATE); not passive(src_avail(9, 0)) => AdvertLimit,
+        before; passive(UPDATE); not SINK => AdvertLimit,
+        &[PIPELINED, passive(TO_PIPELINED), SINK, SINK, SINK, active(written(1))];
+            passive(src_avail(9, 0)); not passive(read(1)) => ReadDone,
+    }
 }
 
 #[test]
 fn writes_into_the_memory_of_the_sink() {
-    check(&[
-        rule(
-            &[PIPELINED, SINK],
-            active(written(500)),
-            active(written(501)),
-            Broken::WriteDone,
-        ),
-        rule(
-            &[PIPELINED, SINK],
-            active(written(1)),
-            active(written(0)),
-            Broken::WriteDone,
-        ),
-        rule(
-            &[PIPELINED, SINK],
-            active(written(1)),
-            passive(written(1)),
-            Broken::WriteDone,
-        ),
+    rules! {
+        &[PIPELINED, SINK]; active(written(500)); not active(written(501)) => WriteDone,
+        &[PIPELINED, SINK]; active(written(1)); not active(written(0)) => WriteDone,
+        &[PIPELINED, SINK]; active(written(1)); not passive(written(1)) => WriteDone,
         // The oldest advertisement is used up by one RdmaWrCompl, even if it is not full.
-        rule(
-            &[
-                PIPELINED,
-                SINK,
-                passive(sink_avail(200, 0)),
-                active(written(1)),
-            ],
-            active(written(200)),
-            active(written(201)),
-            Broken::WriteDone,
-        ),
-        rule(
-            &[PIPELINED, SINK, active(written(1))],
-            active(data(1)),
-            active(written(1)),
-            Broken::WriteDone,
-        ),
+        &[PIPELINED, SINK, passive(sink_avail(200, 0)), active(written(1))]; active(written(200));
+            not active(written(201)) => WriteDone,
+        &[PIPELINED, SINK, active(written(1))]; active(data(1));
+            not active(written(1)) => WriteDone,
         // A data message uses up one advertisement as well.
-        rule(
-            &[PIPELINED, SINK, active(data(1))],
-            active(data(1)),
-            active(written(1)),
-            Broken::WriteDone,
-        ),
-        rule(
-            &[PIPELINED, SINK, passive(SINK_CANCEL)],
-            active(SINK_CANCEL_ACK),
-            passive(SINK_CANCEL_ACK),
-            Broken::SinkCancelAck,
-        ),
-        rule(
-            &[
-                PIPELINED,
-                SINK,
-                passive(SINK_CANCEL),
-                active(SINK_CANCEL_ACK),
-            ],
-            passive(sink_avail(ROOM, 0)),
-            active(written(1)),
-            Broken::WriteDone,
-        ),
+        &[PIPELINED, SINK, active(data(1))]; active(data(1)); not active(written(1)) => WriteDone,
+        &[PIPELINED, SINK, passive(SINK_CANCEL)]; active(SINK_CANCEL_ACK);
+            not passive(SINK_CANCEL_ACK) => SinkCancelAck,
+        &[PIPELINED, SINK, passive(SINK_CANCEL), active(SINK_CANCEL_ACK)];
+            passive(sink_avail(ROOM, 0)); not active(written(1)) => WriteDone,
         // Nothing is dropped if the advertisement is completed.
-        rule(
-            &[PIPELINED, SINK, passive(SINK_CANCEL), active(written(1))],
-            passive(sink_avail(ROOM, 0)),
-            active(SINK_CANCEL_ACK),
-            Broken::SinkCancelAck,
-        ),
-        rule(
-            &[
-                PIPELINED,
-                SINK,
-                SINK,
-                passive(SINK_CANCEL),
-                active(written(1)),
-            ],
-            active(SINK_CANCEL_ACK),
-            active(written(501)),
-            Broken::WriteDone,
-        ),
-        rule(
-            &[PIPELINED, SINK, active(FIN)],
-            passive(data(1)),
-            active(written(1)),
-            Broken::AfterDisConn,
-        ),
-    ]);
+        &[PIPELINED, SINK, passive(SINK_CANCEL), active(written(1))]; passive(sink_avail(ROOM, 0));
+            not active(SINK_CANCEL_ACK) => SinkCancelAck,
+        &[PIPELINED, SINK, SINK, passive(SINK_CANCEL), active(written(1))]; active(SINK_CANCEL_ACK);
+            not active(written(501)) => WriteDone,
+        &[PIPELINED, SINK, active(FIN)]; passive(data(1)); not active(written(1)) => AfterDisConn,
+    }
 }
 
 /// The payload of SinkAvail is data of the other half (Transaction mechanism).
 #[test]
 fn requests_with_memory_for_the_answer() {
     const REQUEST: Message = sink_avail(500, 0).payload(20);
-    check(&[
-        rule(
-            &[PIPELINED, passive(REQUEST)],
-            active(written(500)),
-            active(written(501)),
-            Broken::WriteDone,
-        ),
-        rule(
-            &[PIPELINED, passive(FIN)],
-            passive(sink_avail(500, 0)),
-            passive(REQUEST),
-            Broken::AfterDisConn,
-        ),
-        rule(
-            &[PIPELINED, passive(src_avail(9, 1))],
-            passive(sink_avail(500, 0)),
-            passive(REQUEST),
-            Broken::DataBehindAdvert,
-        ),
+    rules! {
+        &[PIPELINED, passive(REQUEST)]; active(written(500)); not active(written(501)) => WriteDone,
+        &[PIPELINED, passive(FIN)]; passive(sink_avail(500, 0));
+            not passive(REQUEST) => AfterDisConn,
+        &[PIPELINED, passive(src_avail(9, 1))]; passive(sink_avail(500, 0));
+            not passive(REQUEST) => DataBehindAdvert,
         // This payload is not counted, and uses up no advertisement of the other half.
-        rule(
-            &[PIPELINED, passive(TO_PIPELINED), passive(REQUEST)],
-            active(sink_avail(ROOM, 0)),
-            active(sink_avail(ROOM, 1)),
-            Broken::NonDiscards,
-        ),
-        rule(
-            &[
-                PIPELINED,
-                passive(TO_PIPELINED),
-                active(sink_avail(ROOM, 0)),
-                passive(REQUEST),
-            ],
-            passive(written(ROOM)),
-            passive(written(ROOM + 1)),
-            Broken::WriteDone,
-        ),
-        rule(
-            &[PIPELINED],
-            passive(sink_avail(500, 0).payload(SIZE - 36)),
-            passive(sink_avail(500, 0).payload(SIZE - 35)),
-            Broken::TooLong,
-        ),
-    ]);
+        &[PIPELINED, passive(TO_PIPELINED), passive(REQUEST)]; active(sink_avail(ROOM, 0));
+            not active(sink_avail(ROOM, 1)) => NonDiscards,
+        &[PIPELINED, passive(TO_PIPELINED), active(sink_avail(ROOM, 0)), passive(REQUEST)];
+            passive(written(ROOM)); not passive(written(ROOM + 1)) => WriteDone,
+        &[PIPELINED]; passive(sink_avail(500, 0).payload(SIZE - 36));
+            not passive(sink_avail(500, 0).payload(SIZE - 35)) => TooLong,
+    }
 }
 
 #[test]
 fn changes_of_mode() {
-    check(&[
-        rule(
-            &[],
-            active(TO_BUFFERED),
-            active(TO_COMBINED),
-            Broken::ModeChange,
-        ),
-        rule(
-            &[ADVERT],
-            active(TO_PIPELINED),
-            active(TO_BUFFERED),
-            Broken::ModeChange,
-        ),
-        rule(
-            &[active(TO_BUFFERED)],
-            passive(SINK_TO_COMBINED),
-            active(TO_COMBINED),
-            Broken::ModeChange,
-        ),
-        rule(
-            &[PIPELINED, PIPELINED_ADVERT],
-            active(TO_COMBINED),
-            active(TO_BUFFERED),
-            Broken::ModeChange,
-        ),
-        rule(
-            &[PIPELINED, SINK],
-            active(written(1)),
-            active(TO_COMBINED),
-            Broken::ModeChange,
-        ),
+    rules! {
+        &[]; active(TO_BUFFERED); not active(TO_COMBINED) => ModeChange,
+        &[ADVERT]; active(TO_PIPELINED); not active(TO_BUFFERED) => ModeChange,
+        &[active(TO_BUFFERED)]; passive(SINK_TO_COMBINED); not active(TO_COMBINED) => ModeChange,
+        &[PIPELINED, PIPELINED_ADVERT]; active(TO_COMBINED); not active(TO_BUFFERED) => ModeChange,
+        &[PIPELINED, SINK]; active(written(1)); not active(TO_COMBINED) => ModeChange,
         // The source advertisements are withdrawn.
-        rule(
-            &[PIPELINED, PIPELINED_ADVERT, active(TO_COMBINED)],
-            ADVERT,
-            passive(read(1)),
-            Broken::ReadDone,
-        ),
-    ]);
+        &[PIPELINED, PIPELINED_ADVERT, active(TO_COMBINED)]; ADVERT;
+            not passive(read(1)) => ReadDone,
+    }
 }
 
 #[test]
 fn sizes_of_receive_buffers() {
-    check(&[
-        rule(&[], active(resize(17)), active(resize(16)), Broken::Resize),
-        rule(
-            &[active(resize(500))],
-            passive(resized(500)),
-            active(resized(500)),
-            Broken::Unasked,
-        ),
-        rule(
-            &[active(resize(500)), passive(resized(500))],
-            active(data(484)),
-            active(data(485)),
-            Broken::TooLong,
-        ),
+    rules! {
+        &[]; active(resize(17)); not active(resize(16)) => Resize,
+        &[active(resize(500))]; passive(resized(500)); not active(resized(500)) => Unasked,
+        &[active(resize(500)), passive(resized(500))]; active(data(484));
+            not active(data(485)) => TooLong,
         // The larger size counts for this end from the answer on.
-        rule(
-            &[active(resize(500)), Sends(Passive, resized(500))],
-            active(data(ROOM)),
-            active(data(ROOM + 1)),
-            Broken::TooLong,
-        ),
-        rule(
-            &[active(resize(500))],
-            passive(resized(SIZE)),
-            passive(resized(SIZE - 1)),
-            Broken::Resize,
-        ),
-        rule(
-            &[active(resize(50))],
-            passive(resized(50)),
-            passive(resized(SIZE + 1)),
-            Broken::Resize,
-        ),
-        rule(
-            &[active(resize(50)), passive(resized(50))],
-            active(data(34)),
-            active(data(35)),
-            Broken::TooLong,
-        ),
+        &[active(resize(500)), Sends(Passive, resized(500))]; active(data(ROOM));
+            not active(data(ROOM + 1)) => TooLong,
+        &[active(resize(500))]; passive(resized(SIZE)); not passive(resized(SIZE - 1)) => Resize,
+        &[active(resize(50))]; passive(resized(50)); not passive(resized(SIZE + 1)) => Resize,
+        &[active(resize(50)), passive(resized(50))]; active(data(34));
+            not active(data(35)) => TooLong,
         // The payload of the sender's new buffers is the least length of its sink advertisements.
-        rule(
-            &[PIPELINED, active(resize(500)), passive(resized(500))],
-            passive(sink_avail(484, 0)),
-            passive(sink_avail(483, 0)),
-            Broken::SinkLength,
-        ),
-    ]);
+        &[PIPELINED, active(resize(500)), passive(resized(500))]; passive(sink_avail(484, 0));
+            not passive(sink_avail(483, 0)) => SinkLength,
+    }
 }
 
 #[test]
 fn suspension_and_end() {
-    check(&[
-        rule(
-            &[active(SUSPEND)],
-            passive(SUSPENDED),
-            active(SUSPENDED),
-            Broken::Unasked,
-        ),
-        rule(
-            &[active(SUSPEND)],
-            active(UPDATE),
-            active(SUSPEND),
-            Broken::Suspend,
-        ),
-        rule(
-            &[active(SUSPEND), passive(SUSPENDED)],
-            active(FIN),
-            active(SUSPEND),
-            Broken::Suspend,
-        ),
-        rule(
-            &[active(SUSPEND), passive(SUSPENDED)],
-            passive(UPDATE),
-            passive(data(1)),
-            Broken::AfterSuspend,
-        ),
-        rule(
-            &[active(SUSPEND), passive(SUSPENDED)],
-            passive(UPDATE),
-            passive(src_avail(9, 1)),
-            Broken::AfterSuspend,
-        ),
-        rule(
-            &[PIPELINED, active(SUSPEND), passive(SUSPENDED)],
-            passive(UPDATE),
-            SINK,
-            Broken::AfterSuspend,
-        ),
-        rule(
-            &[active(SUSPEND), passive(SUSPENDED)],
-            active(UPDATE),
-            active(data(1)),
-            Broken::AfterSuspend,
-        ),
+    rules! {
+        &[active(SUSPEND)]; passive(SUSPENDED); not active(SUSPENDED) => Unasked,
+        &[active(SUSPEND)]; active(UPDATE); not active(SUSPEND) => Suspend,
+        &[active(SUSPEND), passive(SUSPENDED)]; active(FIN); not active(SUSPEND) => Suspend,
+        &[active(SUSPEND), passive(SUSPENDED)]; passive(UPDATE);
+            not passive(data(1)) => AfterSuspend,
+        &[active(SUSPEND), passive(SUSPENDED)]; passive(UPDATE);
+            not passive(src_avail(9, 1)) => AfterSuspend,
+        &[PIPELINED, active(SUSPEND), passive(SUSPENDED)]; passive(UPDATE);
+            not SINK => AfterSuspend,
+        &[active(SUSPEND), passive(SUSPENDED)]; active(UPDATE); not active(data(1)) => AfterSuspend,
         // The end that has not received the answer may still send.
-        rule(
-            &[active(SUSPEND), Sends(Passive, SUSPENDED)],
-            active(data(1)),
-            passive(data(1)),
-            Broken::AfterSuspend,
-        ),
-        rule(
-            &[active(FIN)],
-            active(ABORT),
-            active(FIN),
-            Broken::AfterDisConn,
-        ),
-        rule(
-            &[active(FIN)],
-            active(UPDATE),
-            active(data(1)),
-            Broken::AfterDisConn,
-        ),
-        rule(
-            &[active(FIN)],
-            passive(src_avail(9, 1)),
-            active(src_avail(9, 1)),
-            Broken::AfterDisConn,
-        ),
-        rule(&[active(FIN)], active(ABORT), passive(ABORT), Broken::Abort),
-        rule(
-            &[active(FIN), active(ABORT)],
-            passive(UPDATE),
-            active(UPDATE),
-            Broken::Abort,
-        ),
-    ]);
+        &[active(SUSPEND), Sends(Passive, SUSPENDED)]; active(data(1));
+            not passive(data(1)) => AfterSuspend,
+        &[active(FIN)]; active(ABORT); not active(FIN) => AfterDisConn,
+        &[active(FIN)]; active(UPDATE); not active(data(1)) => AfterDisConn,
+        &[active(FIN)]; passive(src_avail(9, 1)); not active(src_avail(9, 1)) => AfterDisConn,
+        &[active(FIN)]; active(ABORT); not passive(ABORT) => Abort,
+        &[active(FIN), active(ABORT)]; passive(UPDATE); not active(UPDATE) => Abort,
+    }
 }
 
 /// Every kind of message consumes a credit, and the last one is spent only for new credits. Each
