@@ -165,26 +165,6 @@ fn a_registration_made_before_connect_lives_on() {
 }
 
 #[test]
-fn something_to_read_and_nothing_any_more() {
-    let mut both = Both::established();
-    both.peer_writes();
-    both.agree(PollFlags::IN | PollFlags::OUT);
-    both.program_reads_all();
-    both.agree(PollFlags::OUT);
-}
-
-#[test]
-fn a_full_window_and_room_again() {
-    let mut both = Both::established();
-    both.program_fills_window();
-    both.agree(PollFlags::empty());
-    both.peer_writes();
-    both.agree(PollFlags::IN);
-    both.peer_drains();
-    both.agree(PollFlags::IN | PollFlags::OUT);
-}
-
-#[test]
 fn the_peer_shuts_down_and_then_the_program() {
     let mut both = Both::established();
     both.peer().shutdown(Shutdown::Write).unwrap();
