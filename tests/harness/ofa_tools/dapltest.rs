@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 
 use super::Case;
-use super::line::{End, Line, ToolsFault, cut, deadline, line, no_complaint, no_complaint_but};
+use super::line::{End, Line, ToolsFault, cut, deadline, no_complaint, no_complaint_but};
 use crate::{Finished, IA_NAME, StackEnv};
 
 /// The port on which the server listens; its test connections use the ports above.
@@ -21,115 +21,43 @@ macro_rules! every_kind {
     };
 }
 
+/// Lines: the name, the options, and the value of `#` in the quick form and in OFA's line.
+macro_rules! lines {
+    ($($name:literal: $options:expr $(=> $few:literal or $all:literal)?;)+) => {
+        &[$(cut($name, $options, concat!($($few)?), concat!($($all)?))),+]
+    };
+}
+
 /// `-T T` lines: OFA's regression lists, then lines for features that the lists do not cover.
-const TRANSACTIONS: &[Line] = &[
-    line("conn", "-i 1 -t 1 -w 1 client SR 4096 server SR 4096"),
-    cut(
-        "trans",
-        "-i # -t 1 -w 1 client SR 4096 server SR 4096",
-        "1000",
-        "8192",
-    ),
-    cut("transm", every_kind!("-P -t 1 -w 1 -i #"), "300", "4096"),
-    cut(
-        "transmx",
-        "-P -i # client RW 32768 4 server RW 32768 4 server RR 32768 1 client RR 32768 1 \
-         client SR 16384 4 -f server SR 16384 4 -f",
-        "100",
-        "8192",
-    ),
-    cut(
-        "transt",
-        "-i # -t 4 -w 1 client SR 8192 3 server SR 8192 3",
-        "100",
-        "4096",
-    ),
-    cut("transme", every_kind!("-P -t 1 -w 4 -i #"), "50", "4096"),
-    cut("transmet", every_kind!("-P -t 2 -w 4 -i #"), "20", "4096"),
-    cut("transmete", every_kind!("-P -t 4 -w 4 -i #"), "10", "8192"),
-    cut(
-        "threads",
-        "-i # -t 6 -w 1 client SR 8192 3 server SR 8192 3",
-        "100",
-        "4096",
-    ),
-    cut(
-        "threadsm",
-        "-i # -t 4 -w 4 client SR 8192 3 server SR 8192 3",
-        "30",
-        "4096",
-    ),
-    cut(
-        "epa 10",
-        "-i # -t 10 -w 10 client SR 8192 3 server SR 8192 3",
-        "5",
-        "4096",
-    ),
-    cut(
-        "epa 20",
-        "-i # -t 10 -w 20 client SR 8192 3 server SR 8192 3",
-        "3",
-        "4096",
-    ),
-    cut(
-        "epa 30",
-        "-i # -t 10 -w 30 client SR 8192 3 server SR 8192 3",
-        "2",
-        "4096",
-    ),
-    cut(
-        "epa 40",
-        "-i # -t 10 -w 40 client SR 8192 3 server SR 8192 3",
-        "1",
-        "4096",
-    ),
-    cut(
-        "epa 50",
-        "-i # -t 10 -w 50 client SR 8192 3 server SR 8192 3",
-        "1",
-        "4096",
-    ),
-    cut(
-        "regress 1",
-        "-i # client SR 256 server SR 256",
-        "500",
-        "10000",
-    ),
-    cut(
-        "regress 2",
-        "-i # client SR 256 server SR 256 server RW 4096",
-        "300",
-        "10000",
-    ),
-    cut(
-        "regress 3",
-        "-i # client SR 256 server SR 256 server RR 4096",
-        "300",
-        "10000",
-    ),
-    cut("regress 4", every_kind!("-i #"), "100", "10000"),
-    cut("regress 5", every_kind!("-i # -w 8"), "30", "10000"),
-    cut("regress 6", every_kind!("-i # -t 4 -w 8"), "5", "10000"),
-    cut(
-        "complicated",
-        "-V -d -t 2 -w 4 -i # client RW 4096 1 server RW 2048 4 client SR 1024 4 \
-         server SR 4096 2 client SR 1024 3 -f server SR 2048 1 -f",
-        "20",
-        "55555",
-    ),
-    cut(
-        "through reserved service points",
-        "-r -i # -t 1 -w 2 client SR 4096 server SR 4096",
-        "200",
-        "4096",
-    ),
-    cut(
-        "polling",
-        "-P -i # client SR 4096 server SR 4096",
-        "300",
-        "4096",
-    ),
-];
+const TRANSACTIONS: &[Line] = lines! {
+    "conn": "-i 1 -t 1 -w 1 client SR 4096 server SR 4096";
+    "trans": "-i # -t 1 -w 1 client SR 4096 server SR 4096" => "1000" or "8192";
+    "transm": every_kind!("-P -t 1 -w 1 -i #") => "300" or "4096";
+    "transmx": "-P -i # client RW 32768 4 server RW 32768 4 server RR 32768 1 client RR 32768 1 \
+         client SR 16384 4 -f server SR 16384 4 -f" => "100" or "8192";
+    "transt": "-i # -t 4 -w 1 client SR 8192 3 server SR 8192 3" => "100" or "4096";
+    "transme": every_kind!("-P -t 1 -w 4 -i #") => "50" or "4096";
+    "transmet": every_kind!("-P -t 2 -w 4 -i #") => "20" or "4096";
+    "transmete": every_kind!("-P -t 4 -w 4 -i #") => "10" or "8192";
+    "threads": "-i # -t 6 -w 1 client SR 8192 3 server SR 8192 3" => "100" or "4096";
+    "threadsm": "-i # -t 4 -w 4 client SR 8192 3 server SR 8192 3" => "30" or "4096";
+    "epa 10": "-i # -t 10 -w 10 client SR 8192 3 server SR 8192 3" => "5" or "4096";
+    "epa 20": "-i # -t 10 -w 20 client SR 8192 3 server SR 8192 3" => "3" or "4096";
+    "epa 30": "-i # -t 10 -w 30 client SR 8192 3 server SR 8192 3" => "2" or "4096";
+    "epa 40": "-i # -t 10 -w 40 client SR 8192 3 server SR 8192 3" => "1" or "4096";
+    "epa 50": "-i # -t 10 -w 50 client SR 8192 3 server SR 8192 3" => "1" or "4096";
+    "regress 1": "-i # client SR 256 server SR 256" => "500" or "10000";
+    "regress 2": "-i # client SR 256 server SR 256 server RW 4096" => "300" or "10000";
+    "regress 3": "-i # client SR 256 server SR 256 server RR 4096" => "300" or "10000";
+    "regress 4": every_kind!("-i #") => "100" or "10000";
+    "regress 5": every_kind!("-i # -w 8") => "30" or "10000";
+    "regress 6": every_kind!("-i # -t 4 -w 8") => "5" or "10000";
+    "complicated": "-V -d -t 2 -w 4 -i # client RW 4096 1 server RW 2048 4 client SR 1024 4 \
+         server SR 4096 2 client SR 1024 3 -f server SR 2048 1 -f" => "20" or "55555";
+    "through reserved service points":
+        "-r -i # -t 1 -w 2 client SR 4096 server SR 4096" => "200" or "4096";
+    "polling": "-P -i # client SR 4096 server SR 4096" => "300" or "4096";
+};
 
 /// `-T T -Q`, an option that the manual documents and the program lacks.
 const THROUGH_A_CNO: ToolsFault = ToolsFault {
@@ -139,16 +67,16 @@ const THROUGH_A_CNO: ToolsFault = ToolsFault {
 };
 
 /// `-T P` lines.
-const PERFORMANCE: &[Line] = &[
-    line("perf", "-i 2048 -m b RW 4096 2"),
-    cut("perf polling", "-i # -m p RW 4096 2", "500", "2048"),
-    cut("rdma-read", "-i # RR 32768 1", "500", "4096"),
-    cut("rdma-read blocking", "-i # -m b RR 32768 1", "300", "4096"),
-    cut("rdma-write", "-i # RW 32768 4", "300", "4096"),
-    cut("bw", "-i # -p 16 -m b RW 65536 2", "300", "4096"),
-    cut("latb", "-i # -p 1 -m b RW 4 1", "1000", "8192"),
-    cut("latp", "-i # -p 1 -m p RW 4 1", "1000", "100000"),
-];
+const PERFORMANCE: &[Line] = lines! {
+    "perf": "-i 2048 -m b RW 4096 2";
+    "perf polling": "-i # -m p RW 4096 2" => "500" or "2048";
+    "rdma-read": "-i # RR 32768 1" => "500" or "4096";
+    "rdma-read blocking": "-i # -m b RR 32768 1" => "300" or "4096";
+    "rdma-write": "-i # RW 32768 4" => "300" or "4096";
+    "bw": "-i # -p 16 -m b RW 65536 2" => "300" or "4096";
+    "latb": "-i # -p 1 -m b RW 4 1" => "1000" or "8192";
+    "latp": "-i # -p 1 -m p RW 4 1" => "1000" or "100000";
+};
 
 /// `-T L` lines and the number of objects in which each ends. A failing create ends a test without
 /// an error, so the number is the criterion.

@@ -81,6 +81,15 @@ pub(crate) type Scripted = (
     fn() -> Placed,
 );
 
+/// A table of attacks: the name and the scene, the frames, the verdict, and the bytes that are
+/// placed.
+macro_rules! scripts {
+    ($($name:literal in $scene:ident, $frames:expr => $verdict:expr, $placed:expr;)+) => {
+        &[$(($name, $crate::kinds::Scene::$scene, $frames, $verdict, $placed)),+]
+    };
+}
+pub(crate) use scripts;
+
 /// Runs the attacks of a table against a new victim.
 pub(crate) fn run_scripts(rows: &[Scripted]) -> Result<()> {
     let attacks: Vec<Attack> = rows

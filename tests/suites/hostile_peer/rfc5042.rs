@@ -14,7 +14,7 @@ use stack_tests::frame_writer::{self, Fpdu, Frame, Read};
 
 use super::arena::{Part, library, pattern, raw_ok};
 use super::attack::Verdict::Terminate;
-use super::attack::{Placed, Scripted, bind_window, run_scripts};
+use super::attack::{Placed, Scripted, bind_window, run_scripts, scripts};
 use super::kinds::{Kind, PAYLOAD, Scene, TARGET_AT};
 use super::victim::{DEADLINE, IRD, OPEN_AT, OPEN_LEN, RECEIVE_AT, RECEIVE_LEN, SINK_AT, Victim};
 
@@ -38,163 +38,77 @@ fn write_to(part: Part, at: u64, payload: &[u8]) -> Frame {
 
 #[test]
 fn rfc5042_6_1_1_using_an_stag_on_a_different_stream() -> Result<()> {
-    run_scripts(&[
-        (
-            "a Write",
-            Scene::Idle,
-            |t| vec![write_to(t.victim.parts.foreign, t.address(0x2400), b"mine")],
-            Terminate(1, 1, 2),
-            nothing,
-        ),
-        (
-            "a Read Request",
-            Scene::Idle,
-            |t| vec![read_of(t.victim.parts.foreign, t.address(0x2400), 4)],
-            Terminate(0, 1, 3),
-            nothing,
-        ),
-        (
-            "an Atomic Request",
-            Scene::Idle,
-            |t| {
-                let stag = t.victim.parts.foreign.stag.into();
-                vec![t.frame(Kind::AtomicRequest).with("remote_stag", stag)]
-            },
-            Terminate(0, 1, 3),
-            nothing,
-        ),
-        (
-            "an invalidation",
-            Scene::Idle,
-            |t| {
-                let stag = t.victim.parts.foreign.stag.into();
-                vec![t.frame(Kind::SendInvalidate).with("rsvd_ulp", stag)]
-            },
-            Terminate(0, 1, 3),
-            nothing,
-        ),
-    ])
+    run_scripts(scripts! {
+        "a Write" in Idle, |t| vec![write_to(t.victim.parts.foreign, t.address(0x2400), b"mine")]
+            => Terminate(1, 1, 2), nothing;
+        "a Read Request" in Idle, |t| vec![read_of(t.victim.parts.foreign, t.address(0x2400), 4)]
+            => Terminate(0, 1, 3), nothing;
+        "an Atomic Request" in Idle, |t| {
+            let stag = t.victim.parts.foreign.stag.into();
+            vec![t.frame(Kind::AtomicRequest).with("remote_stag", stag)]
+        } => Terminate(0, 1, 3), nothing;
+        "an invalidation" in Idle, |t| {
+            let stag = t.victim.parts.foreign.stag.into();
+            vec![t.frame(Kind::SendInvalidate).with("rsvd_ulp", stag)]
+        } => Terminate(0, 1, 3), nothing;
+    })
 }
 
 #[test]
 fn rfc5042_6_2_1_buffer_overrun_by_rdma_write_or_read_response() -> Result<()> {
-    run_scripts(&[
-        (
-            "a Write that begins before the buffer",
-            Scene::Idle,
-            |t| vec![write_to(t.victim.parts.open, t.address(OPEN_AT - 1), b"xy")],
-            Terminate(1, 1, 1),
-            nothing,
-        ),
-        (
-            "a Write that ends after the buffer",
-            Scene::Idle,
-            |t| {
-                vec![write_to(
-                    t.victim.parts.open,
-                    t.address(OPEN_AT + OPEN_LEN - 1),
-                    b"xy",
-                )]
-            },
-            Terminate(1, 1, 1),
-            nothing,
-        ),
-        (
-            "a Write that is longer than the buffer",
-            Scene::Idle,
-            |t| {
-                let payload = vec![0xaa; OPEN_LEN + 1];
-                vec![write_to(t.victim.parts.open, t.address(OPEN_AT), &payload)]
-            },
-            Terminate(1, 1, 1),
-            nothing,
-        ),
-        (
-            "a second segment that begins at the end of the buffer",
-            Scene::Idle,
-            |t| {
-                let (open, at) = (t.victim.parts.open, OPEN_AT + OPEN_LEN - 4);
-                let first = write_to(open, t.address(at), b"good").with("l", 0);
-                vec![first, write_to(open, t.address(at + 4), b"!")]
-            },
-            Terminate(1, 1, 1),
-            || vec![(OPEN_AT + OPEN_LEN - 4, b"good".to_vec())],
-        ),
-        (
-            "a Read Response that is longer than the read",
-            Scene::Reading,
-            |t| vec![t.frame(Kind::ReadResponse).with_payload(&[0xaa; 22])],
-            Terminate(1, 1, 1),
-            nothing,
-        ),
-        (
-            "a Read Response whose segments are together longer than the read",
-            Scene::Reading,
-            |t| {
-                let first = t.frame(Kind::ReadResponse).with("l", 0);
-                let to = first.get("to") + PAYLOAD.len() as u128;
-                let more = first.clone().with("to", to).with_payload(b"!");
-                vec![first, more]
-            },
-            Terminate(1, 1, 1),
-            || vec![(SINK_AT, PAYLOAD.to_vec())],
-        ),
-        (
-            "a Send that is longer than its receive",
-            Scene::Idle,
-            |t| vec![t.frame(Kind::Send).with_payload(&[0xaa; RECEIVE_LEN + 1])],
-            Terminate(1, 2, 5),
-            nothing,
-        ),
-    ])
+    run_scripts(scripts! {
+        "a Write that begins before the buffer" in Idle,
+            |t| vec![write_to(t.victim.parts.open, t.address(OPEN_AT - 1), b"xy")]
+            => Terminate(1, 1, 1), nothing;
+        "a Write that ends after the buffer" in Idle,
+            |t| vec![write_to(t.victim.parts.open, t.address(OPEN_AT + OPEN_LEN - 1), b"xy")]
+            => Terminate(1, 1, 1), nothing;
+        "a Write that is longer than the buffer" in Idle, |t| {
+            let payload = vec![0xaa; OPEN_LEN + 1];
+            vec![write_to(t.victim.parts.open, t.address(OPEN_AT), &payload)]
+        } => Terminate(1, 1, 1), nothing;
+        "a second segment that begins at the end of the buffer" in Idle, |t| {
+            let (open, at) = (t.victim.parts.open, OPEN_AT + OPEN_LEN - 4);
+            let first = write_to(open, t.address(at), b"good").with("l", 0);
+            vec![first, write_to(open, t.address(at + 4), b"!")]
+        } => Terminate(1, 1, 1), || vec![(OPEN_AT + OPEN_LEN - 4, b"good".to_vec())];
+        "a Read Response that is longer than the read" in Reading,
+            |t| vec![t.frame(Kind::ReadResponse).with_payload(&[0xaa; 22])]
+            => Terminate(1, 1, 1), nothing;
+        "a Read Response whose segments are together longer than the read" in Reading, |t| {
+            let first = t.frame(Kind::ReadResponse).with("l", 0);
+            let to = first.get("to") + PAYLOAD.len() as u128;
+            let more = first.clone().with("to", to).with_payload(b"!");
+            vec![first, more]
+        } => Terminate(1, 1, 1), || vec![(SINK_AT, PAYLOAD.to_vec())];
+        "a Send that is longer than its receive" in Idle,
+            |t| vec![t.frame(Kind::Send).with_payload(&[0xaa; RECEIVE_LEN + 1])]
+            => Terminate(1, 2, 5), nothing;
+    })
 }
 
 #[test]
 fn rfc5042_6_2_2_modifying_a_buffer_after_indication() -> Result<()> {
-    run_scripts(&[
-        (
-            "a Send that was received already",
-            Scene::Idle,
-            |t| {
-                let again = t.frame(Kind::Send).with_payload(b"changed afterwards...");
-                vec![t.frame(Kind::Send), again]
-            },
-            Terminate(1, 2, 3),
-            || vec![(RECEIVE_AT, PAYLOAD.to_vec())],
-        ),
-        (
-            "a second Read Response to a read that is complete",
-            Scene::Reading,
-            |t| {
-                let again = t
-                    .frame(Kind::ReadResponse)
-                    .with_payload(b"changed afterwards...");
-                vec![t.frame(Kind::ReadResponse), again]
-            },
-            Terminate(0, 2, 6),
-            || vec![(SINK_AT, PAYLOAD.to_vec())],
-        ),
-        (
-            "a Write to the sink of a read",
-            Scene::Reading,
-            |t| {
-                let to = t.frame(Kind::ReadResponse).get("to") as u64;
-                vec![frame_writer::write(t.sink_stag(), to, PAYLOAD)]
-            },
-            Terminate(1, 1, 0),
-            nothing,
-        ),
-        (
-            "a Write to a window that a received message invalidated",
-            Scene::WindowBound,
-            |t| {
-                let write = t.frame(Kind::Write).with("stag", t.window.into());
-                vec![t.frame(Kind::SendInvalidate), write]
-            },
-            Terminate(1, 1, 0),
-            || vec![(RECEIVE_AT, PAYLOAD.to_vec())],
-        ),
-    ])
+    run_scripts(scripts! {
+        "a Send that was received already" in Idle, |t| {
+            let again = t.frame(Kind::Send).with_payload(b"changed afterwards...");
+            vec![t.frame(Kind::Send), again]
+        } => Terminate(1, 2, 3), || vec![(RECEIVE_AT, PAYLOAD.to_vec())];
+        "a second Read Response to a read that is complete" in Reading, |t| {
+            let again = t
+                .frame(Kind::ReadResponse)
+                .with_payload(b"changed afterwards...");
+            vec![t.frame(Kind::ReadResponse), again]
+        } => Terminate(0, 2, 6), || vec![(SINK_AT, PAYLOAD.to_vec())];
+        "a Write to the sink of a read" in Reading, |t| {
+            let to = t.frame(Kind::ReadResponse).get("to") as u64;
+            vec![frame_writer::write(t.sink_stag(), to, PAYLOAD)]
+        } => Terminate(1, 1, 0), nothing;
+        "a Write to a window that a received message invalidated" in WindowBound, |t| {
+            let write = t.frame(Kind::Write).with("stag", t.window.into());
+            vec![t.frame(Kind::SendInvalidate), write]
+        } => Terminate(1, 1, 0), || vec![(RECEIVE_AT, PAYLOAD.to_vec())];
+    })
 }
 
 /// The access rights of one STag do not extend to other STags of the same bytes.
@@ -233,56 +147,24 @@ fn rfc5042_6_2_3_multiple_stags_to_access_the_same_buffer() -> Result<()> {
 
 #[test]
 fn rfc5042_6_3_1_probing_memory_outside_of_the_buffer_bounds() -> Result<()> {
-    const ROWS: [Scripted; 5] = [
-        (
-            "a byte before the buffer",
-            Scene::Idle,
-            |t| vec![read_of(t.victim.parts.open, t.address(OPEN_AT - 1), 1)],
-            Terminate(0, 1, 1),
-            nothing,
-        ),
-        (
-            "a byte after the buffer",
-            Scene::Idle,
-            |t| {
-                vec![read_of(
-                    t.victim.parts.open,
-                    t.address(OPEN_AT + OPEN_LEN),
-                    1,
-                )]
-            },
-            Terminate(0, 1, 1),
-            nothing,
-        ),
-        (
-            "a byte more than the buffer has",
-            Scene::Idle,
-            |t| {
-                vec![read_of(
-                    t.victim.parts.open,
-                    t.address(OPEN_AT),
-                    OPEN_LEN as u32 + 1,
-                )]
-            },
-            Terminate(0, 1, 1),
-            nothing,
-        ),
-        (
-            "four gigabytes",
-            Scene::Idle,
-            |t| vec![read_of(t.victim.parts.open, t.address(OPEN_AT), u32::MAX)],
-            Terminate(0, 1, 1),
-            nothing,
-        ),
-        (
-            "around the end of the address space",
-            Scene::Idle,
-            |t| vec![read_of(t.victim.parts.open, u64::MAX - 7, 0x1000)],
-            Terminate(0, 1, 4),
-            nothing,
-        ),
-    ];
-    run_scripts(&ROWS)
+    const ROWS: &[Scripted] = scripts! {
+        "a byte before the buffer" in Idle,
+            |t| vec![read_of(t.victim.parts.open, t.address(OPEN_AT - 1), 1)]
+            => Terminate(0, 1, 1), nothing;
+        "a byte after the buffer" in Idle,
+            |t| vec![read_of(t.victim.parts.open, t.address(OPEN_AT + OPEN_LEN), 1)]
+            => Terminate(0, 1, 1), nothing;
+        "a byte more than the buffer has" in Idle,
+            |t| vec![read_of(t.victim.parts.open, t.address(OPEN_AT), OPEN_LEN as u32 + 1)]
+            => Terminate(0, 1, 1), nothing;
+        "four gigabytes" in Idle,
+            |t| vec![read_of(t.victim.parts.open, t.address(OPEN_AT), u32::MAX)]
+            => Terminate(0, 1, 1), nothing;
+        "around the end of the address space" in Idle,
+            |t| vec![read_of(t.victim.parts.open, u64::MAX - 7, 0x1000)]
+            => Terminate(0, 1, 4), nothing;
+    };
+    run_scripts(ROWS)
 }
 
 /// The STag of a freed registration gives no access, even if the same bytes are registered again.

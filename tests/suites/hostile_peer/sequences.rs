@@ -4,7 +4,7 @@ use anyhow::Result;
 use stack_tests::frame_writer::{Fpdu, Frame};
 
 use super::attack::Verdict::{self, Close, Continues, Cut, Terminate};
-use super::attack::{Attack, Placed, Scripted, Shot, run, run_scripts};
+use super::attack::{Attack, Placed, Scripted, Shot, run, run_scripts, scripts};
 use super::kinds::{Kind, PAYLOAD, Scene, TARGET_AT, Target, harmless};
 use super::victim::{RECEIVE_AT, RECEIVE_LEN, RECEIVES, SINK_AT, Victim};
 
@@ -234,185 +234,74 @@ fn all_receives() -> Placed {
 }
 
 /// Messages in an order that is wrong, or that is unusual and correct.
-const ORDERS: &[Scripted] = &[
-    (
-        "the second Send before the first",
-        Scene::Idle,
-        |t| vec![t.numbered(Kind::Send, 2)],
-        MSN,
-        || vec![],
-    ),
-    (
-        "the second half of a Send first",
-        Scene::Idle,
-        |t| halves(&t.frame(Kind::Send))[1..].to_vec(),
-        MO,
-        || vec![],
-    ),
-    (
-        "the first half of a Send twice",
-        Scene::Idle,
-        |t| {
-            let [first, _] = halves(&t.frame(Kind::Send));
-            vec![first.clone(), first]
-        },
-        MO,
-        || vec![first_half()],
-    ),
-    (
-        "a gap in a Send",
-        Scene::Idle,
-        |t| {
-            let [first, second] = halves(&t.frame(Kind::Send));
-            vec![first, second.with("mo", HALF as u128 + 1)]
-        },
-        MO,
-        || vec![first_half()],
-    ),
-    (
-        "the next Send before the second half of this one",
-        Scene::Idle,
-        |t| {
-            let [first, _] = halves(&t.frame(Kind::Send));
-            vec![first, t.numbered(Kind::Send, 2)]
-        },
-        MSN,
-        || vec![first_half()],
-    ),
-    (
-        "a Send that becomes another kind",
-        Scene::Idle,
-        |t| {
-            let [first, second] = halves(&t.frame(Kind::Send));
-            vec![first, second.with("opcode", 5)]
-        },
-        UNEXPECTED,
-        || vec![first_half()],
-    ),
-    (
-        "Immediate Data within a Send",
-        Scene::Idle,
-        |t| {
-            let [first, _] = halves(&t.frame(Kind::Send));
-            vec![first, t.frame(Kind::Immediate)]
-        },
-        UNEXPECTED,
-        || vec![first_half()],
-    ),
-    (
-        "a Write within a Send",
-        Scene::Idle,
-        |t| {
-            let [first, second] = halves(&t.frame(Kind::Send));
-            vec![first, t.frame(Kind::Write), second]
-        },
-        Continues(2),
-        || vec![received(), written()],
-    ),
-    (
-        "a Read Request within a Send",
-        Scene::Idle,
-        |t| {
-            let [first, second] = halves(&t.frame(Kind::Send));
-            vec![first, t.frame(Kind::ReadRequest), second]
-        },
-        Continues(2),
-        || vec![received()],
-    ),
-    (
-        "the halves of a Write the wrong way round",
-        Scene::Idle,
-        |t| {
-            let [first, second] = halves(&t.frame(Kind::Write));
-            vec![second.with("l", 0), first.with("l", 1)]
-        },
-        Continues(1),
-        || vec![written()],
-    ),
-    (
-        "a Write within a Read Response",
-        Scene::Reading,
-        |t| {
-            let [first, second] = halves(&t.frame(Kind::ReadResponse));
-            vec![first, t.frame(Kind::Write), second]
-        },
-        Continues(1),
-        || vec![read(), written()],
-    ),
-    (
-        "the second half of a Read Response first",
-        Scene::Reading,
-        |t| halves(&t.frame(Kind::ReadResponse))[1..].to_vec(),
-        BOUNDS,
-        || vec![],
-    ),
-    (
-        "the first half of a Read Response twice",
-        Scene::Reading,
-        |t| {
-            let [first, _] = halves(&t.frame(Kind::ReadResponse));
-            vec![first.clone(), first]
-        },
-        BOUNDS,
-        || vec![(SINK_AT, PAYLOAD[..HALF].to_vec())],
-    ),
-    (
-        "an Atomic Response to a read",
-        Scene::Reading,
-        |t| vec![t.frame(Kind::AtomicResponse)],
-        UNEXPECTED,
-        || vec![],
-    ),
-    (
-        "a Read Response to an atomic",
-        Scene::Adding,
-        |t| vec![t.frame(Kind::ReadResponse)],
-        UNEXPECTED,
-        || vec![],
-    ),
-    (
-        "a Send after a Terminate",
-        Scene::Idle,
-        |t| vec![t.frame(Kind::Terminate), t.frame(Kind::Send)],
-        Close,
-        || vec![],
-    ),
-    (
-        "a Write after a Terminate",
-        Scene::Idle,
-        |t| vec![t.frame(Kind::Terminate), t.frame(Kind::Write)],
-        Close,
-        || vec![],
-    ),
-    (
-        "a Send more than there are receives",
-        Scene::Idle,
-        |t| (1..=5).map(|msn| t.numbered(Kind::Send, msn)).collect(),
-        Terminate(1, 2, 2),
-        all_receives,
-    ),
-    (
-        "a window taken away twice",
-        Scene::WindowBound,
-        |t| {
-            (1..=2)
-                .map(|msn| t.numbered(Kind::SendInvalidate, msn))
-                .collect()
-        },
-        Terminate(0, 1, 0),
-        || vec![received()],
-    ),
-    (
-        "a Write to a window, then taking it away",
-        Scene::WindowBound,
-        |t| {
-            let write = t.frame(Kind::Write).with("stag", t.window.into());
-            vec![write, t.frame(Kind::SendInvalidate)]
-        },
-        Continues(2),
-        || vec![received(), written()],
-    ),
-];
+const ORDERS: &[Scripted] = scripts! {
+    "the second Send before the first" in Idle, |t| vec![t.numbered(Kind::Send, 2)]
+        => MSN, || vec![];
+    "the second half of a Send first" in Idle, |t| halves(&t.frame(Kind::Send))[1..].to_vec()
+        => MO, || vec![];
+    "the first half of a Send twice" in Idle, |t| {
+        let [first, _] = halves(&t.frame(Kind::Send));
+        vec![first.clone(), first]
+    } => MO, || vec![first_half()];
+    "a gap in a Send" in Idle, |t| {
+        let [first, second] = halves(&t.frame(Kind::Send));
+        vec![first, second.with("mo", HALF as u128 + 1)]
+    } => MO, || vec![first_half()];
+    "the next Send before the second half of this one" in Idle, |t| {
+        let [first, _] = halves(&t.frame(Kind::Send));
+        vec![first, t.numbered(Kind::Send, 2)]
+    } => MSN, || vec![first_half()];
+    "a Send that becomes another kind" in Idle, |t| {
+        let [first, second] = halves(&t.frame(Kind::Send));
+        vec![first, second.with("opcode", 5)]
+    } => UNEXPECTED, || vec![first_half()];
+    "Immediate Data within a Send" in Idle, |t| {
+        let [first, _] = halves(&t.frame(Kind::Send));
+        vec![first, t.frame(Kind::Immediate)]
+    } => UNEXPECTED, || vec![first_half()];
+    "a Write within a Send" in Idle, |t| {
+        let [first, second] = halves(&t.frame(Kind::Send));
+        vec![first, t.frame(Kind::Write), second]
+    } => Continues(2), || vec![received(), written()];
+    "a Read Request within a Send" in Idle, |t| {
+        let [first, second] = halves(&t.frame(Kind::Send));
+        vec![first, t.frame(Kind::ReadRequest), second]
+    } => Continues(2), || vec![received()];
+    "the halves of a Write the wrong way round" in Idle, |t| {
+        let [first, second] = halves(&t.frame(Kind::Write));
+        vec![second.with("l", 0), first.with("l", 1)]
+    } => Continues(1), || vec![written()];
+    "a Write within a Read Response" in Reading, |t| {
+        let [first, second] = halves(&t.frame(Kind::ReadResponse));
+        vec![first, t.frame(Kind::Write), second]
+    } => Continues(1), || vec![read(), written()];
+    "the second half of a Read Response first" in Reading,
+        |t| halves(&t.frame(Kind::ReadResponse))[1..].to_vec() => BOUNDS, || vec![];
+    "the first half of a Read Response twice" in Reading, |t| {
+        let [first, _] = halves(&t.frame(Kind::ReadResponse));
+        vec![first.clone(), first]
+    } => BOUNDS, || vec![(SINK_AT, PAYLOAD[..HALF].to_vec())];
+    "an Atomic Response to a read" in Reading, |t| vec![t.frame(Kind::AtomicResponse)]
+        => UNEXPECTED, || vec![];
+    "a Read Response to an atomic" in Adding, |t| vec![t.frame(Kind::ReadResponse)]
+        => UNEXPECTED, || vec![];
+    "a Send after a Terminate" in Idle, |t| vec![t.frame(Kind::Terminate), t.frame(Kind::Send)]
+        => Close, || vec![];
+    "a Write after a Terminate" in Idle, |t| vec![t.frame(Kind::Terminate), t.frame(Kind::Write)]
+        => Close, || vec![];
+    "a Send more than there are receives" in Idle,
+        |t| (1..=5).map(|msn| t.numbered(Kind::Send, msn)).collect()
+        => Terminate(1, 2, 2), all_receives;
+    "a window taken away twice" in WindowBound, |t| {
+        (1..=2)
+            .map(|msn| t.numbered(Kind::SendInvalidate, msn))
+            .collect()
+    } => Terminate(0, 1, 0), || vec![received()];
+    "a Write to a window, then taking it away" in WindowBound, |t| {
+        let write = t.frame(Kind::Write).with("stag", t.window.into());
+        vec![write, t.frame(Kind::SendInvalidate)]
+    } => Continues(2), || vec![received(), written()];
+};
 
 #[test]
 fn messages_in_another_order() -> Result<()> {

@@ -15,6 +15,9 @@ use tempfile::TempDir;
 
 use crate::process::{Environment, Process};
 
+use Mapper::{Absent, Maps, Rejects};
+use Provider::{Good, Library, NoDevice, NoLibrary, NotListed};
+
 /// The time limit of a connection. Offload protocols may delay TCP by a fifth of a second; the rest
 /// is for a busy machine. The limit is half of the time limit of [`Leave::Tcp`].
 const SOON: Duration = Duration::from_secs(30);
@@ -87,123 +90,52 @@ enum Provider {
     NoDevice,
 }
 
-const fn case(name: &'static str, mapper: Mapper, reason: &'static str) -> Case {
-    Case {
-        name,
-        mapper,
-        provider: Provider::Good,
-        reason,
-    }
+/// Declares cases: the name, the port mapper, the adapter if it is not a good one, and the reason.
+macro_rules! cases {
+    ($($name:ident: $mapper:expr, $provider:expr => $reason:literal;)+) => {
+        &[$(Case {
+            name: stringify!($name),
+            mapper: $mapper,
+            provider: $provider,
+            reason: $reason,
+        }),+]
+    };
 }
 
 /// All cases.
-pub(crate) const CASES: &[Case] = &[
-    Case {
-        name: "the_provider_is_absent",
-        mapper: Mapper::Absent,
-        provider: Provider::NotListed,
-        reason: "dat.conf lists no adapter of the software provider",
-    },
-    Case {
-        name: "the_provider_is_a_missing_library",
-        mapper: Mapper::Absent,
-        provider: Provider::Library("/nowhere/libdapl-none.so.2"),
-        reason: "iwarp-odd cannot be opened: dat_ia_open: DAT_PROVIDER_NOT_FOUND",
-    },
-    Case {
-        name: "the_provider_is_no_library",
-        mapper: Mapper::Absent,
-        provider: Provider::NoLibrary,
-        reason: "iwarp-odd cannot be opened: dat_ia_open: DAT_PROVIDER_NOT_FOUND",
-    },
-    Case {
-        name: "the_provider_is_another_library",
-        mapper: Mapper::Absent,
-        provider: Provider::Library("libm.so.6"),
-        reason: "iwarp-odd cannot be opened: dat_ia_open: DAT_PROVIDER_NOT_FOUND",
-    },
-    Case {
-        name: "the_provider_finds_no_device",
-        mapper: Mapper::Absent,
-        provider: Provider::NoDevice,
-        reason: "iwarp-odd cannot be opened: dat_ia_open: ",
-    },
-    case(
-        "no_program_of_the_peer_runs_under_opsrun",
-        Mapper::Absent,
-        "no program of the peer runs under opsrun",
-    ),
-    case(
-        "queries_are_not_answered",
-        Mapper::Silent,
-        "UDP port 3935 of the peer does not answer",
-    ),
-    case(
-        "the_service_is_not_offered",
-        Mapper::Rejects,
-        "the peer does not offer this service over RDMA",
-    ),
-    case(
-        "the_listener_is_gone",
-        Mapper::Maps(Peer::Nobody),
-        "the peer refused",
-    ),
-    case(
-        "the_peer_leaves_in_the_middle",
-        Mapper::Maps(Peer::Leaves),
-        "the peer refused",
-    ),
-    case(
-        "the_peer_sends_nothing",
-        Mapper::Maps(Peer::Silent),
-        "no connection was made within 200ms",
-    ),
-    case(
-        "the_peer_uses_another_protocol",
-        Mapper::Maps(Peer::Babbles),
-        "the peer refused",
-    ),
-    case(
-        "the_peer_leaves_at_the_rendezvous",
-        Mapper::Maps(Peer::LeavesRendezvous),
-        "the peer refused",
-    ),
-    case(
-        "the_peer_sends_nothing_at_the_rendezvous",
-        Mapper::Maps(Peer::SilentRendezvous),
-        "no connection was made within 200ms",
-    ),
-    case(
-        "the_peer_uses_another_protocol_at_the_rendezvous",
-        Mapper::Maps(Peer::BabblesRendezvous),
-        "failed: Protocol error",
-    ),
-    case(
-        "the_peer_answers_the_offer_in_another_version",
-        Mapper::Maps(Peer::OtherRendezvous),
-        "the peer speaks another version",
-    ),
-    case(
-        "the_peer_has_no_such_adapter",
-        Mapper::Maps(Peer::ChoosesNothing),
-        "the peer refused",
-    ),
-    case(
-        "the_peer_chooses_what_was_not_offered",
-        Mapper::Maps(Peer::ChoosesDevice),
-        "failed: Protocol error",
-    ),
-    case(
-        "the_peer_accepts_in_another_version",
-        Mapper::Maps(Peer::AcceptsOtherVersion),
-        "the peer speaks another version",
-    ),
-    case(
-        "the_peer_refuses_our_version",
-        Mapper::Maps(Peer::RefusesVersion),
-        "the peer speaks another version",
-    ),
-];
+pub(crate) const CASES: &[Case] = cases! {
+    the_provider_is_absent: Absent, NotListed
+        => "dat.conf lists no adapter of the software provider";
+    the_provider_is_a_missing_library: Absent, Library("/nowhere/libdapl-none.so.2")
+        => "iwarp-odd cannot be opened: dat_ia_open: DAT_PROVIDER_NOT_FOUND";
+    the_provider_is_no_library: Absent, NoLibrary
+        => "iwarp-odd cannot be opened: dat_ia_open: DAT_PROVIDER_NOT_FOUND";
+    the_provider_is_another_library: Absent, Library("libm.so.6")
+        => "iwarp-odd cannot be opened: dat_ia_open: DAT_PROVIDER_NOT_FOUND";
+    the_provider_finds_no_device: Absent, NoDevice => "iwarp-odd cannot be opened: dat_ia_open: ";
+    no_program_of_the_peer_runs_under_opsrun: Absent, Good
+        => "no program of the peer runs under opsrun";
+    queries_are_not_answered: Mapper::Silent, Good => "UDP port 3935 of the peer does not answer";
+    the_service_is_not_offered: Rejects, Good => "the peer does not offer this service over RDMA";
+    the_listener_is_gone: Maps(Peer::Nobody), Good => "the peer refused";
+    the_peer_leaves_in_the_middle: Maps(Peer::Leaves), Good => "the peer refused";
+    the_peer_sends_nothing: Maps(Peer::Silent), Good => "no connection was made within 200ms";
+    the_peer_uses_another_protocol: Maps(Peer::Babbles), Good => "the peer refused";
+    the_peer_leaves_at_the_rendezvous: Maps(Peer::LeavesRendezvous), Good => "the peer refused";
+    the_peer_sends_nothing_at_the_rendezvous: Maps(Peer::SilentRendezvous), Good
+        => "no connection was made within 200ms";
+    the_peer_uses_another_protocol_at_the_rendezvous: Maps(Peer::BabblesRendezvous), Good
+        => "failed: Protocol error";
+    the_peer_answers_the_offer_in_another_version: Maps(Peer::OtherRendezvous), Good
+        => "the peer speaks another version";
+    the_peer_has_no_such_adapter: Maps(Peer::ChoosesNothing), Good => "the peer refused";
+    the_peer_chooses_what_was_not_offered: Maps(Peer::ChoosesDevice), Good
+        => "failed: Protocol error";
+    the_peer_accepts_in_another_version: Maps(Peer::AcceptsOtherVersion), Good
+        => "the peer speaks another version";
+    the_peer_refuses_our_version: Maps(Peer::RefusesVersion), Good
+        => "the peer speaks another version";
+};
 
 impl Case {
     /// The rules of the case. A wait for a silent peer ends at the time limit that users get. An
