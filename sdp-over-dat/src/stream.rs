@@ -42,10 +42,21 @@ pub struct Suspended {
 pub enum SuspendError {
     /// The provider cannot continue the connection. The stream is unchanged.
     #[error("the provider's private data has no room for the Hello of the continuation")]
-    Unsupported(SdpStream),
+    Unsupported(Box<SdpStream>),
     /// The connection has ended.
     #[error(transparent)]
     Ended(#[from] io::Error),
+}
+
+impl From<SuspendError> for io::Error {
+    fn from(error: SuspendError) -> Self {
+        match error {
+            SuspendError::Unsupported(_) => {
+                Self::new(io::ErrorKind::Unsupported, error.to_string())
+            }
+            SuspendError::Ended(error) => error,
+        }
+    }
 }
 
 impl SdpStream {
@@ -216,7 +227,7 @@ impl SdpStream {
     /// `ConnectionReset` if both ends suspend the connection at the same time.
     pub fn suspend(self, port: u16, timeout: Duration) -> Result<Suspended, SuspendError> {
         if !self.socket.can_suspend() {
-            return Err(SuspendError::Unsupported(self));
+            return Err(SuspendError::Unsupported(Box::new(self)));
         }
         let unread = self.socket.suspend(port, timeout)?;
         Ok(Suspended {

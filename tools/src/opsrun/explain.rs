@@ -193,7 +193,10 @@ mod tests {
             }
         }
         for (address, route) in [
-            ("192.0.2.1:80", "route    no device has this address, no RDMA"),
+            (
+                "192.0.2.1:80",
+                "route    no device has this address, no RDMA",
+            ),
             ("127.0.0.1:80", "route    device lo, no RDMA"),
             ("127.9.9.9:80", "route    this host, no RDMA"),
         ] {
