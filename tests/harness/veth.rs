@@ -6,15 +6,18 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use nix::sched::{CloneFlags, unshare};
 
 use crate::{NetSpace, Program};
 
 /// The time limit of `ip`.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(240);
+
+/// The interval at which the table of routes is read again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A second network in addition to the calling thread's, and the cable between them.
 ///
@@ -103,7 +106,30 @@ impl Veth {
                 program.spawn_and_wait()?;
             }
         }
+        for (device, _, ipv6, link) in ends {
+            veth.await_routes(device, &[ipv6.to_string(), link.to_string()])?;
+        }
         Ok(Some(veth))
+    }
+
+    /// Waits until the IPv6 addresses of `device` are reachable. The kernel makes the routes to them
+    /// a moment after the link is up.
+    fn await_routes(&self, device: &str, addresses: &[String]) -> Result<()> {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let program = ip("-6 route show table local");
+            let program = match device {
+                Self::FAR => program.in_network_of(self)?,
+                _ => program,
+            };
+            let shown = program.spawn()?.finish(DEADLINE)?.success()?.text;
+            let has_route = |address: &String| shown.contains(&format!("local {address} dev {device} "));
+            if addresses.iter().all(has_route) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "{device} has no routes:\n{shown}");
+            thread::sleep(RETRY_INTERVAL);
+        }
     }
 
     /// Makes the program of a [`Command`] run at the far end.

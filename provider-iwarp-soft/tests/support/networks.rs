@@ -9,6 +9,8 @@ use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
+use super::testbed::wait_until;
+
 /// The device in the namespace of the calling thread, and its addresses.
 pub const NEAR: &str = "near";
 pub const NEAR_V4: &str = "192.0.2.1";
@@ -16,6 +18,7 @@ pub const NEAR_LINK: &str = "fe80::1";
 /// The device in the second namespace, and its address.
 pub const FAR: &str = "far";
 pub const FAR_V4: &str = "192.0.2.2";
+const FAR_LINK: &str = "fe80::2";
 
 /// The second namespace, which exists as long as this value.
 pub struct FarNetwork(File);
@@ -54,7 +57,7 @@ pub fn connect_networks(what: &str) -> Option<FarNetwork> {
     );
     for (device, v4, link, network) in [
         (NEAR, NEAR_V4, NEAR_LINK, None),
-        (FAR, FAR_V4, "fe80::2", Some(&far)),
+        (FAR, FAR_V4, FAR_LINK, Some(&far)),
     ] {
         ip("link set lo up", network);
         ip(&format!("link set {device} addrgenmode none"), network);
@@ -65,10 +68,18 @@ pub fn connect_networks(what: &str) -> Option<FarNetwork> {
         );
         ip(&format!("link set {device} up"), network);
     }
+    // The kernel makes the routes to IPv6 addresses a moment after the links are up.
+    for (device, link, network) in [(NEAR, NEAR_LINK, None), (FAR, FAR_LINK, Some(&far))] {
+        let route = format!("local {link} dev {device} ");
+        wait_until("no route to a link-local address", || {
+            ip("-6 route show table local", network).contains(&route)
+        });
+    }
     Some(far)
 }
 
-fn ip(args: &str, network: Option<&FarNetwork>) {
+/// Runs `ip`, in the second network if `network` is given, and returns its output.
+fn ip(args: &str, network: Option<&FarNetwork>) -> String {
     let mut command = Command::new("ip");
     command.args(args.split(' '));
     if let Some(network) = network {
@@ -76,6 +87,7 @@ fn ip(args: &str, network: Option<&FarNetwork>) {
     }
     let done = command.output().unwrap();
     assert!(done.status.success(), "ip {args}: {done:?}");
+    String::from_utf8_lossy(&done.stdout).into_owned()
 }
 
 impl FarNetwork {

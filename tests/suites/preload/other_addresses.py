@@ -3,7 +3,6 @@ import fcntl
 import os
 import socket
 import struct
-import subprocess
 
 ADDRESSES = ("192.0.2.1", "2001:db8::1")
 SIOCGIFADDR = 0x8915
@@ -11,9 +10,7 @@ SIOCGIFADDR = 0x8915
 
 # Added before the first socket, because the port mapper notices new addresses a moment later.
 for address in ADDRESSES:
-    length, more = (128, ["nodad"]) if ":" in address else (32, [])
-    add = ["ip", "address", "add", f"{address}/{length}", "dev", "lo", *more]
-    subprocess.run(add, check=True)
+    add_loopback_address(address, 128 if ":" in address else 32)
 
 for address in ADDRESSES:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET

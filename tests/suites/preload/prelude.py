@@ -25,6 +25,19 @@ def until(holds, why, pause=0.01):
         time.sleep(pause)
 
 
+def add_loopback_address(address, length):
+    """Adds an address to the loopback device, and waits until it is reachable: the kernel makes the
+    route to an IPv6 address a moment after the address."""
+    import subprocess
+
+    family, more = ("-6", ["nodad"]) if ":" in address else ("-4", [])
+    add = ["ip", "address", "add", f"{address}/{length}", "dev", "lo", *more]
+    subprocess.run(add, check=True)
+    show = ["ip", family, "route", "show", "table", "local"]
+    route = f"local {address} dev lo "
+    until(lambda: route in subprocess.check_output(show, text=True), f"no route to {address}")
+
+
 def until_asleep(process, looks=10, pause=0.01):
     """Waits until the first thread of a process was found asleep `looks` times: it is in a call."""
     asleep = 0

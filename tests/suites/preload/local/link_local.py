@@ -1,12 +1,10 @@
 """Connections within the host between link-local addresses, which have a scope."""
 
 import socket
-import subprocess
 
 OWN = "fe80::1"
 
-add = ["ip", "address", "add", f"{OWN}/64", "dev", "lo", "nodad"]
-subprocess.run(add, check=True)
+add_loopback_address(OWN, 64)
 scope = socket.if_nametoindex("lo")
 
 for address in ("::", OWN):
