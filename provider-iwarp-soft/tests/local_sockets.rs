@@ -15,6 +15,8 @@ use support::testbed::{alone, mappings, wait_until};
 use support::*;
 
 const MESSAGES: usize = 300;
+/// Further messages of each direction, after the connection has moved.
+const LATER: usize = 2 * AHEAD;
 const LEN: usize = 60_000;
 /// Messages of one direction that are in flight at once.
 const AHEAD: usize = 8;
@@ -94,9 +96,9 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// Posts as many messages as may be in flight.
-    fn post(&mut self) {
-        while self.posted < MESSAGES && self.posted < self.done + AHEAD {
+    /// Posts as many messages as may be in flight, up to `total`.
+    fn post(&mut self, total: usize) {
+        while self.posted < total && self.posted < self.done + AHEAD {
             let number = self.posted;
             let (at, len) = (number % AHEAD * LEN, LENGTHS[number % LENGTHS.len()]);
             for (i, byte) in patterned(number, len).into_iter().enumerate() {
@@ -138,11 +140,18 @@ fn exchange(client: &Side<'_>, server: &Side<'_>) {
         Direction::new(client, server),
         Direction::new(server, client),
     ];
-    while directions.iter().any(|direction| direction.done < MESSAGES) {
-        directions.iter_mut().for_each(Direction::post);
-        directions.iter_mut().for_each(Direction::take);
-    }
+    let mut exchange_until = |total| {
+        while directions.iter().any(|direction| direction.done < total) {
+            directions
+                .iter_mut()
+                .for_each(|direction| direction.post(total));
+            directions.iter_mut().for_each(Direction::take);
+        }
+    };
+    exchange_until(MESSAGES);
+    // On a busy machine the connection may move after these messages.
     has_moved(client, server);
+    exchange_until(MESSAGES + LATER);
     let traffic = client.node.rnic.traffic(&client.qp).unwrap();
     assert!(
         traffic.tcp.sent.bytes > 0,
