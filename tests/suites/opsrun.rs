@@ -587,7 +587,9 @@ except BlockingIOError:
 #[test]
 fn settings_are_those_of_the_rules_sockets() -> Result<()> {
     let taken = |settings: &str| -> Result<u64> {
-        let rules = format!("use sdp connect * *:* {settings}\nuse sdp listen * *:* {settings}\n");
+        let rules = format!(
+            "use sdp connect * *:* within=60s {settings}\nuse sdp listen * *:* {settings}\n"
+        );
         let (_dir, path) = rule_file(&rules)?;
         let output = Command::new(Stage::find()?.bin("opsrun"))
             .arg("--rules")
