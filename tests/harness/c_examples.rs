@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use crate::{Program, Sanitizer, Stage};
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(240);
 
 fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/c")

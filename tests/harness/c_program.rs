@@ -9,7 +9,8 @@ use tempfile::TempDir;
 
 use crate::{Program, Sanitizer, Stage};
 
-const COMPILE_TIME: Duration = Duration::from_secs(60);
+/// The time limit of the compiler on a busy machine.
+const COMPILE_TIME: Duration = Duration::from_secs(240);
 
 /// A compiled C program. The file is removed when this value is dropped.
 #[derive(Debug)]

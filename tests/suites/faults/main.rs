@@ -106,9 +106,9 @@ fn both_ends_are_clean_under_valgrind() -> Result<()> {
         return Ok(());
     }
     let peers = Peers::new()?;
-    let listener = peers.start_under_valgrind("listen messages=3 timeout_ms=25000")?;
+    let listener = peers.start_under_valgrind("listen messages=3 timeout_ms=120000")?;
     listener.wait_for("READY", DEADLINE)?;
-    let connector = peers.start_under_valgrind("connect messages=3 timeout_ms=25000")?;
+    let connector = peers.start_under_valgrind("connect messages=3 timeout_ms=120000")?;
     orderly(connector)?.prints("DATA 3 messages")?;
     orderly(listener)?.prints("DATA 3 messages")?;
     Ok(())
@@ -155,7 +155,7 @@ fn a_killed_peer_is_reported() -> Result<()> {
 fn a_stopped_peer_does_not_stop_us() -> Result<()> {
     let peers = Peers::new()?;
     let listener = peers.start_ready("listen hold=1")?;
-    let connector = peers.start("connect hold=1 timeout_ms=2000")?;
+    let connector = peers.start("connect hold=1 hold_ms=2000")?;
     listener.wait_for("HOLDING", DEADLINE)?;
     connector.wait_for("HOLDING", DEADLINE)?;
     listener.signal(Signal::SIGSTOP)?;

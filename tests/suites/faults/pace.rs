@@ -12,10 +12,9 @@ const RELAY_PORT: u16 = PORT + 1;
 /// Exchanges `work` through a relay, and checks that all data are correct.
 fn intact_through(pace: Pace, messages: u32, size: u32) -> Result<()> {
     let peers = Peers::new()?;
-    let listener = peers.start_ready("listen timeout_ms=25000")?;
+    let listener = peers.start_ready("listen")?;
     relay(RELAY_PORT, PORT, pace)?;
-    let connect =
-        format!("connect port={RELAY_PORT} messages={messages} size={size} timeout_ms=25000");
+    let connect = format!("connect port={RELAY_PORT} messages={messages} size={size}");
     let connector = peers.start(&connect)?;
     let data = format!("DATA {messages} messages");
     orderly(connector)?.prints(&data)?;

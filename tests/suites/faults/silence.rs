@@ -68,8 +68,8 @@ fn a_disconnect_ends_without_the_peers_answer() -> Result<()> {
 fn a_peer_that_is_stopped_for_long_continues_with_its_data() -> Result<()> {
     let pause = Duration::from_secs(if is_full() { 30 } else { 2 });
     let peers = Peers::new()?;
-    let listener = peers.start_ready("listen timeout_ms=60000")?;
-    let connector = peers.start("connect messages=6000 size=60000 timeout_ms=60000")?;
+    let listener = peers.start_ready("listen")?;
+    let connector = peers.start("connect messages=6000 size=60000")?;
     listener.wait_for("EVENT established", DEADLINE)?;
     connector.wait_for("EVENT established", DEADLINE)?;
     listener.signal(Signal::SIGSTOP)?;
