@@ -280,24 +280,29 @@ fn a_protocol_that_need_not_ask_is_tried_where_the_peer_does_not_answer() -> Res
     let mut asks = asking();
     asks.name = "asks";
     asks.capabilities.number = None;
-    // Half of the bound passes before the other protocol is tried.
-    let rules = "use both connect * *:* within=4s\n";
     let protocols = [asks, UnixProtocol::default()];
     let Some(offers) = Lab::new("", &protocols)? else {
         return Ok(());
     };
-    let lab = Lab::here(rules, &protocols)?;
     let mut service = offers.service()?;
     let to = service.local()?;
     // This socket has the port mapper's port and does not answer.
     let _silent = UdpSocket::bind((LOCALHOST, PORT))?;
-    let (client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
-    ensure!(
-        client.outcome() == "unix" && carrier(&server) == "unix",
-        "{}",
-        client.outcome()
-    );
-    Ok(())
+    let mut outcome = String::new();
+    // Half of the bound passes before the other protocol is tried. On a busy machine all of it may
+    // pass.
+    for within in ["4s", "60s"] {
+        let lab = Lab::here(
+            &format!("use both connect * *:* within={within}\n"),
+            &protocols,
+        )?;
+        let (client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+        outcome = client.outcome();
+        if outcome == "unix" && carrier(&server) == "unix" {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("{outcome}")
 }
 
 #[test]
