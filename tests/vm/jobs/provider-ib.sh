@@ -55,7 +55,7 @@ attempt() {
 # The provider repeats requests for three seconds only, and this machine may be busy.
 trial() {
     trials=$((trials + 1))
-    for _ in 1 2 3; do
+    for _ in 1 2 3 4 5 6; do
         attempt "$@" && echo "ok $1 on $2" && return
     done
     failed=$((failed + 1))

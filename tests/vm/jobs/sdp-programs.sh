@@ -75,19 +75,33 @@ nginx_and_curl() {
     cmp "$work/site/1000003" "$work/site/put/known" && cmp "$work/site/1000003" "$work/site/put/chunks"
 }
 
-iperf() {
-    local address=$1 streams=$2 seconds=$((full ? 10 : 2))
+# iperf_for SECONDS ADDRESS STREAMS: the status is 3 if no byte was received in this time.
+iperf_for() {
+    local seconds=$1 address=$2 streams=$3
     serve $port iperf3 -s -1 -B "$address" -p $port || return
-    under iperf3 -c "$address" -p $port -P "$streams" -t $seconds -J \
+    under iperf3 -c "$address" -p $port -P "$streams" -t "$seconds" -J \
         > "$work/iperf" || { grep error "$work/iperf"; return 1; }
+    wait_until is_gone "${servers[-1]}" || return 1
     python3 - "$work/iperf" "$streams" <<'P'
 import json, sys
 end = json.load(open(sys.argv[1]))["end"]
 sent, received = end["sum_sent"]["bytes"], end["sum_received"]["bytes"]
 print(f"FIGURE iperf3 -P {sys.argv[2]}: {received / end['sum_received']['seconds'] / 1e6:.1f} MB/s")
 # The last bytes are in the buffers of the sockets when the time is over, on a slow machine most of the bytes.
-assert len(end["streams"]) == int(sys.argv[2]) and 0 < received <= sent
+assert len(end["streams"]) == int(sys.argv[2]) and received <= sent
+sys.exit(0 if received else 3)
 P
+}
+
+# On a busy machine the processes may not run in the first time.
+iperf() {
+    local seconds status
+    for seconds in $((full ? 10 : 2)) 20 60; do
+        iperf_for $seconds "$@"
+        status=$?
+        [ $status = 3 ] || break
+    done
+    return $status
 }
 
 asyncio() {
