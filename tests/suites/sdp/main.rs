@@ -59,6 +59,11 @@ fn on_stack(config: Config, test: impl FnOnce(&Stack) -> Result<()>) -> Result<(
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let traces = LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
+    // On a busy machine the threads of both ends may need longer than the stack's own limit.
+    let config = Config {
+        connect_timeout: config.connect_timeout.max(DEADLINE),
+        ..config
+    };
     let stack = Stack::open_with(IA_NAME, config)?;
     test(&stack)?;
     drop(stack);
