@@ -75,6 +75,8 @@ pub struct Stalls {
     pub room: u64,
     /// The peer had not read the memory that was advertised to it.
     pub reader: u64,
+    /// A writer waited for a reader of the peer to advertise its memory.
+    pub sink: u64,
 }
 
 impl Stalls {
@@ -112,6 +114,7 @@ mod tests {
                     sends: is_new(Sends),
                     room: 0,
                     reader: is_new(Reader),
+                    sink: 0,
                 };
                 assert_eq!(stalls, expected, "{before:?}, {now:?}");
             }

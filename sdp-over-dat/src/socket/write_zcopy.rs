@@ -60,6 +60,7 @@ impl Socket {
         if !self.lacks_sink(&inner, bytes.len()) {
             return (inner, None);
         }
+        inner.statistics.stalls.sink += 1;
         let bytes = &bytes[..bytes.len().min(ADVERT_MAX)];
         let may_post = inner.options.write_timeout.is_none();
         let memory = may_post.then(|| UserMemory::source(&self.adapter.pz, bytes));

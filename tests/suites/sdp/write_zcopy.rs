@@ -80,6 +80,33 @@ fn a_reader_that_waits_is_written_to() -> Result<()> {
     })
 }
 
+/// A writer waits for the next advertisement of a reader that has advertised its memory. If there is
+/// none, later writes do not wait.
+#[test]
+fn a_writer_waits_once_for_a_reader_that_does_not_read_again() -> Result<()> {
+    const LEN: usize = 25_000;
+    on_stack(config(), |stack| {
+        let (client, server) = pipelined(stack)?;
+        let waits = || client.statistics().stalls.sink;
+        thread::scope(|scope| {
+            let reads = scope.spawn(|| server.receive_all(&mut [0; LEN]));
+            has_advertised(&server, 1)?;
+            (&client).write_all(&[0; LEN])?;
+            ensure!(reads.join().expect("a reader that does not panic")? == LEN);
+            Ok(())
+        })?;
+        ensure!(waits() == 0, "a wait for memory that was advertised");
+        (&client).write_all(&[1; LEN])?;
+        ensure!(waits() == 1, "{} waits", waits());
+        (&client).write_all(&[2; LEN])?;
+        ensure!(waits() == 1, "{} waits", waits());
+        let mut both = [0; 2 * LEN];
+        (&server).read_exact(&mut both)?;
+        ensure!(both[..LEN] == [1; LEN] && both[LEN..] == [2; LEN]);
+        Ok(())
+    })
+}
+
 /// Bytes of the ring are written in two parts around its end.
 #[test]
 fn bytes_around_the_end_of_the_ring_are_written_in_their_order() -> Result<()> {
