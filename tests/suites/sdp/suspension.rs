@@ -5,13 +5,14 @@ use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr},
     process::{Command, Stdio},
+    sync::{Arc, Condvar, Mutex},
     thread,
     time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 use rustix::event::PollFlags;
-use sdp_over_dat::{Config, SdpListener, SdpStream, Stack};
+use sdp_over_dat::{Config, Readiness, SdpListener, SdpStream, Stack, SuspendError, Watch};
 use stack_tests::IA_NAME;
 
 use super::{DEADLINE, LIBRARIES, await_poll, connected, on_stack, pattern, timed};
@@ -171,8 +172,52 @@ fn a_connection_is_suspended_again_and_again() -> Result<()> {
     })
 }
 
+/// Stops the stack's thread while it is closed.
+#[derive(Default)]
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    is_closed: bool,
+    has_stopped: bool,
+}
+
+impl Watch for Gate {
+    fn show(&self, _now: Readiness, _arrived: bool) {
+        let mut state = self.state.lock().expect("no panic");
+        while state.is_closed {
+            state.has_stopped = true;
+            self.changed.notify_all();
+            state = self.changed.wait(state).expect("no panic");
+        }
+    }
+}
+
+impl Gate {
+    /// Closes the gate and waits until the stack's thread has stopped at it. `peer` is the other
+    /// end of the connection that the gate watches.
+    fn close(&self, mut peer: &SdpStream) -> Result<()> {
+        self.state.lock().expect("no panic").is_closed = true;
+        peer.write_all(b"x")?;
+        let state = self.state.lock().expect("no panic");
+        let waited = self
+            .changed
+            .wait_timeout_while(state, DEADLINE, |state| !state.has_stopped);
+        ensure!(waited.expect("no panic").0.has_stopped, "no event");
+        Ok(())
+    }
+
+    fn open(&self) {
+        self.state.lock().expect("no panic").is_closed = false;
+        self.changed.notify_all();
+    }
+}
+
 /// A peer whose unread bytes fill its buffers connects again when its program has read them, and
-/// the program then only polls.
+/// the program then makes no call. The stack's thread, which would connect too, is stopped.
 #[test]
 fn a_peer_with_few_buffers_continues_after_it_has_read() -> Result<()> {
     let config = Config {
@@ -182,6 +227,9 @@ fn a_peer_with_few_buffers_continues_after_it_has_read() -> Result<()> {
     };
     on_stack(config, |stack| {
         let (client, server) = connected(stack)?;
+        let (gated, other) = connected(stack)?;
+        let gate = Arc::new(Gate::default());
+        gated.watch(gate.clone());
         client.set_nonblocking(true);
         ensure!(client.statistics().receive_buffers == 3);
         (&server).write_all(&[1; 100])?;
@@ -192,8 +240,12 @@ fn a_peer_with_few_buffers_continues_after_it_has_read() -> Result<()> {
         // The stack's thread sees the end of the transport meanwhile, and cannot connect again.
         thread::sleep(Duration::from_millis(200));
         let mut bytes = [0; 100];
-        ensure!((&client).read(&mut bytes)? == 100, "a short read");
-        let (server, _) = listener.accept_timeout(Some(DEADLINE))?;
+        gate.close(&other)?;
+        let read = (&client).read(&mut bytes);
+        let accepted = listener.accept_timeout(Some(DEADLINE));
+        gate.open();
+        ensure!(read? == 100, "a short read");
+        let (server, _) = accepted?;
         (&server).write_all(&[2; 100])?;
         await_poll(&client, PollFlags::IN)?;
         ensure!((&client).read(&mut bytes)? == 100 && bytes == [2; 100]);
