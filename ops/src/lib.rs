@@ -22,6 +22,7 @@
 //! | `listen` | one port and one accept queue over all stacks |
 //! | `local` | the address at which a service listens |
 //! | `socket`, `state` | a socket, and its state machine |
+//! | `user` | user numbers that the kernel reports |
 //! | `switch` | the state that all sockets share: rules, routes, answers of peers, the port mapper |
 //!
 //! A socket that stays on TCP is the program's own kernel socket: no code of this crate runs on its
@@ -50,6 +51,7 @@ mod stage;
 mod state;
 mod switch;
 mod trace;
+mod user;
 
 pub use connect::{Connecting, Outcome, Reserve};
 pub use decision::{Intent, Offer, Plan};
@@ -74,3 +76,4 @@ pub use stage::Stage;
 pub use state::{Event, SocketState};
 pub use switch::{PortMapperLock, PortMapperService, Program, Switch, WITHIN};
 pub use trace::{DecisionTrace, Step, Subject};
+pub use user::is_one_user;

@@ -73,10 +73,8 @@ impl KernelSockets for Sockets {
         let socket = socket(target.flags | SocketFlags::NONBLOCK).map_err(Reason::Failed)?;
         let addresses = bind_name(&socket, target)?;
         let listener = connect_to_listener(&socket, target.service)?;
-        if let Err(user) = trust::check_listener(socket.as_fd(), listener.address) {
-            let why = format!("its name belongs to user {user}, who does not listen at the port");
-            return Err(Reason::Protocol(why));
-        }
+        trust::check_listener(socket.as_fd(), listener.address)
+            .map_err(|distrust| Reason::Protocol(distrust.to_string()))?;
         if !target.flags.contains(SocketFlags::NONBLOCK) {
             fcntl_setfl(&socket, OFlags::RDWR).map_err(Reason::Failed)?;
         }

@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 
 use crate::netlink::ListeningSocket;
 use crate::portmap::mappings::Candidate;
+use crate::user::is_one_user;
 
 /// The time for which the kernel's report is cached. Requests are received from the network at any
 /// rate, and each must not cost a search of the table of sockets.
@@ -24,10 +25,6 @@ const CACHE_FOR: Duration = Duration::from_secs(1);
 
 /// The maximum number of addresses with a cached report.
 const CACHED_MAX: usize = 1024;
-
-/// The user id that stands for all users that this user namespace does not map
-/// (`user_namespaces(7)`), unless the administrator has changed it.
-const OVERFLOW_UID: u32 = 65534;
 
 /// The user at the other end of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,10 +50,10 @@ pub(super) struct Limits {
 
 impl User {
     pub(super) fn of(number: u32) -> Self {
-        if number == 0 || number == geteuid().as_raw() {
-            Self::Trusted
-        } else if number == OVERFLOW_UID && !is_every_user_mapped() {
+        if !is_one_user(number) {
             Self::Unknown
+        } else if number == 0 || number == geteuid().as_raw() {
+            Self::Trusted
         } else {
             Self::Other(number)
         }
@@ -70,12 +67,6 @@ impl User {
             Self::Unknown => 0,
         }
     }
-}
-
-/// True if each number means one user here, as in the initial user namespace.
-fn is_every_user_mapped() -> bool {
-    std::fs::read_to_string("/proc/self/uid_map")
-        .is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
 }
 
 impl Limits {
