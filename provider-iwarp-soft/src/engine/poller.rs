@@ -33,6 +33,9 @@ pub(super) struct Poller {
     wake: OwnDescriptor,
     /// True while a wake-up is pending.
     is_woken: AtomicBool,
+    /// True once the kernel, or a tool that runs the program, has refused `epoll_pwait2`. The call
+    /// is not tried again: it would double the system calls, and valgrind warns at each attempt.
+    lacks_precise_wait: AtomicBool,
 }
 
 impl Poller {
@@ -47,6 +50,7 @@ impl Poller {
             epoll: epoll.into(),
             wake: wake.into(),
             is_woken: AtomicBool::new(true),
+            lacks_precise_wait: AtomicBool::new(false),
         })
     }
 
@@ -101,14 +105,17 @@ impl Poller {
     pub(super) fn wait(&self, ready: &mut Ready, timeout: Option<Duration>) -> Result<(), Errno> {
         ready.clear();
         let timeout = timeout.map(|timeout| Timespec::try_from(timeout).unwrap_or_default());
-        let result = match wait_precisely(self.epoll.as_fd(), ready, timeout.as_ref()) {
+        let precise = match self.lacks_precise_wait.load(Ordering::Relaxed) {
+            true => Err(Errno::NOSYS),
+            false => wait_precisely(self.epoll.as_fd(), ready, timeout.as_ref()),
+        };
+        let result = match precise {
             // Kernels before Linux 5.11; times are rounded up to milliseconds.
-            Err(Errno::NOSYS | Errno::PERM) => epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(ready),
-                timeout.as_ref(),
-            )
-            .map(drop),
+            Err(Errno::NOSYS | Errno::PERM) => {
+                self.lacks_precise_wait.store(true, Ordering::Relaxed);
+                let room = rustix::buffer::spare_capacity(ready);
+                epoll::wait(&self.epoll, room, timeout.as_ref()).map(drop)
+            }
             other => other,
         };
         self.is_woken.swap(false, Ordering::AcqRel);
@@ -246,5 +253,58 @@ mod tests {
         poller.add(far.as_fd(), Key(1), Interest::Nothing).unwrap();
         drop(near);
         assert_eq!(keys(&poller, LONG), [(1, true, true)]);
+    }
+
+    /// Makes the kernel refuse `epoll_pwait2` to the calling thread, as a kernel before Linux 5.11.
+    fn refuse_precise_waits() {
+        let instruction = |code: u32, jf, k| libc::sock_filter {
+            code: code as u16,
+            jt: 0,
+            jf,
+            k,
+        };
+        let refusal = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+        // The number of the call is the first word of what a filter reads.
+        let mut program = [
+            instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+            instruction(
+                libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+                1,
+                libc::SYS_epoll_pwait2 as u32,
+            ),
+            instruction(libc::BPF_RET | libc::BPF_K, 0, refusal),
+            instruction(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let filter = libc::sock_fprog {
+            len: program.len() as u16,
+            filter: program.as_mut_ptr(),
+        };
+        // SAFETY: the calls take numbers and a pointer to the program, which lives in this frame.
+        let done = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(
+                    libc::PR_SET_SECCOMP,
+                    libc::SECCOMP_MODE_FILTER,
+                    &raw const filter,
+                ) == 0
+        };
+        assert!(done, "{}", std::io::Error::last_os_error());
+    }
+
+    #[test]
+    fn a_kernel_without_precise_waits_is_asked_once() {
+        let poller = Poller::new().unwrap();
+        let (mut near, far) = UnixStream::pair().unwrap();
+        poller.add(far.as_fd(), Key(7), Interest::Readable).unwrap();
+        assert!(!poller.lacks_precise_wait.load(Ordering::Relaxed));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                refuse_precise_waits();
+                assert_eq!(keys(&poller, Some(Duration::from_micros(50))), []);
+            });
+        });
+        assert!(poller.lacks_precise_wait.load(Ordering::Relaxed));
+        near.write_all(b"x").unwrap();
+        assert_eq!(keys(&poller, LONG), [(7, true, false)]);
     }
 }
