@@ -28,7 +28,7 @@ pub struct DatRmrTriplet {
     pub rmr_context: DatRmrContext,
 }
 
-/// `DAT_SHARED_MEMORY`.
+/// `DAT_SHARED_MEMORY`: memory that several processes map.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DatSharedMemory {
@@ -67,7 +67,7 @@ pub type DatAgentFunc = unsafe extern "C" fn(instance_data: DatPvoid, evd: DatEv
 pub struct DatOsWaitProxyAgent {
     /// First argument of the function.
     pub instance_data: DatPvoid,
-    /// The function.
+    /// Called when the CNO triggers.
     pub proxy_agent_func: Option<DatAgentFunc>,
 }
 

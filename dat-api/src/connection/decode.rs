@@ -25,7 +25,7 @@ pub(super) unsafe fn decode(evd: &Evd, raw: &DatEvent) -> Event {
         }));
     }
     if number == DAT_IB_DTO_EVENT {
-        // SAFETY: as above.
+        // SAFETY: the event number selects the member.
         let dto = unsafe { &data.dto_completion_event_data };
         return Event::Dto(DtoCompletion::from_extension(
             dto,
@@ -33,11 +33,11 @@ pub(super) unsafe fn decode(evd: &Evd, raw: &DatEvent) -> Event {
         ));
     }
     if let Some(kind) = ConnectionKind::from_raw(number) {
-        // SAFETY: as above.
+        // SAFETY: the event number selects the member.
         return unsafe { decode_connection(evd, kind, &data.connect_event_data) };
     }
     if let Some(kind) = AsyncKind::from_raw(number) {
-        // SAFETY: as above.
+        // SAFETY: the event number selects the member.
         let error = unsafe { &data.asynch_error_event_data };
         let object = ObjectId::of(error.dat_handle);
         return Event::Async(AsyncError {
@@ -48,19 +48,20 @@ pub(super) unsafe fn decode(evd: &Evd, raw: &DatEvent) -> Event {
     }
     match number {
         DAT_RMR_BIND_COMPLETION_EVENT => {
-            // SAFETY: as above.
+            // SAFETY: the event number selects the member.
             Event::Bind(decode_bind(evd, unsafe { &data.rmr_completion_event_data }))
         }
-        // SAFETY: as above; the request in it is new, because an event is translated once.
+        // SAFETY: the event number selects the member. The request in it is new, because an event
+        // is translated once.
         DAT_CONNECTION_REQUEST_EVENT => unsafe {
             Event::ConnectionRequest(decode_request(evd, &data.cr_arrival_event_data))
         },
         DAT_CONNECTION_EVENT_SOCKET_DOWN => {
-            // SAFETY: as above.
+            // SAFETY: the event number selects the member.
             decode_socket_down(evd, unsafe { &data.cr_arrival_event_data })
         }
         DAT_SOFTWARE_EVENT => {
-            // SAFETY: as above.
+            // SAFETY: the event number selects the member.
             Event::Software(unsafe { data.software_event_data.pointer }.addr())
         }
         _ => Event::Other {
@@ -116,7 +117,10 @@ unsafe fn decode_request(evd: &Evd, raw: &DatCrArrivalEventData) -> Cr {
     // the lock whether the request was read. The service point holds the reservation meanwhile.
     let mut routes = evd.routes();
     let (reserved, orphan) = match routes.get(&key) {
-        Some(Route::Reservation(weak)) => (weak.upgrade().map(|one| one.on_request()), None),
+        Some(Route::Reservation(weak)) => (
+            weak.upgrade().map(|reservation| reservation.on_request()),
+            None,
+        ),
         Some(Route::Orphan { .. }) => (None, routes.remove(&key)),
         _ => (None, None),
     };

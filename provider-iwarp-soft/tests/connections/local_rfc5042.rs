@@ -11,6 +11,9 @@ use access_layer::rnic::*;
 
 const LEN: usize = 64;
 
+/// The state of a reference that its producer has revoked.
+const REVOKED: u32 = 5;
+
 /// The STags and addresses of the victim that the attacker uses.
 struct Target {
     /// `LEN` bytes with all rights, in the middle of an allocation.
@@ -149,7 +152,7 @@ fn header_len(segment: &[u8]) -> usize {
     }
 }
 
-/// Returns layer, type and code of the Terminate message in a segment.
+/// Returns the first two bytes of the Terminate message in a segment: layer and type, and the code.
 fn code_of(segment: &[u8]) -> (u8, u8) {
     assert_eq!(segment[1] & 0xF, 7, "a Terminate message: {segment:x?}");
     (segment[18], segment[19])
@@ -323,7 +326,7 @@ fn a_peer_reads_no_window_by_reference_after_it_was_invalidated() {
         assert_eq!(victim.received().opcode, WcOpcode::RecvInvalidate);
         let state = moved.shared.ring_word(Half::Adopter, 8);
         let now = state.load(Ordering::Relaxed) as u32;
-        assert_eq!(now, 5, "the reference is not revoked");
+        assert_eq!(now, REVOKED, "the reference is not revoked");
         assert_eq!(victim.event(), Event::Broken);
         drop((moved, victim));
         testbed.check("invalidated");

@@ -310,8 +310,8 @@ impl ReceiveQueue {
         self.emptied.pop()
     }
 
-    /// Copies bytes to `into` and returns their number. Unless `peek`, removes the bytes. A read ends
-    /// at the mark, unless it starts there.
+    /// Copies bytes to `into` and returns their number. Unless `peek`, removes the bytes. A read
+    /// ends at the mark, unless it starts there.
     pub(super) fn take(&mut self, into: &mut [u8], peek: bool) -> Result<usize> {
         if into.is_empty() {
             return Ok(0);

@@ -237,11 +237,11 @@ impl Shown {
 
 /// Waits until an end of both pairs has received this many bytes. Waits only for a moment if the
 /// end was shut down or closed, because such an end receives no bytes.
-pub(crate) fn arrive(pairs: &[Pair; 2], end: usize, count: usize, may_come: bool) {
+pub(crate) fn await_bytes(pairs: &[Pair; 2], end: usize, count: usize, is_readable: bool) {
     let start = Instant::now();
-    let patience = if may_come { SETTLE } else { MOMENT };
-    let there = |pair: &Pair| usize::try_from(shown(pair, end).unread) == Ok(count);
-    while !pairs.iter().all(there) && start.elapsed() < patience {
+    let patience = if is_readable { SETTLE } else { MOMENT };
+    let has_all = |pair: &Pair| usize::try_from(shown(pair, end).unread) == Ok(count);
+    while !pairs.iter().all(has_all) && start.elapsed() < patience {
         std::thread::sleep(Duration::from_micros(100));
     }
 }

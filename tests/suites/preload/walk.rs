@@ -9,7 +9,7 @@ use stack_tests::let_others_run;
 
 use crate::pair::Pair;
 use crate::scripts::NATIVE;
-use crate::step::{Outcome, Step, agree, arrive, has_edge, unread};
+use crate::step::{Outcome, Step, agree, await_bytes, has_edge, unread};
 
 /// The number of rounds of [`let_others_run`] after which the peer has received the end of a
 /// stream, even if the peer's socket does not show the end.
@@ -66,7 +66,7 @@ fn walk(dice: &mut Dice, forking: bool) -> Result<()> {
             Step::Send(len) | Step::SendInChild(len) if ours.result.is_ok() => {
                 under_way[end] += len;
                 let is_readable = open[1 - end] && listening[1 - end];
-                arrive(&pairs, 1 - end, under_way[end], is_readable);
+                await_bytes(&pairs, 1 - end, under_way[end], is_readable);
                 if len > 0 && is_readable {
                     for (name, pair) in ["offloaded", "TCP"].iter().zip(&pairs) {
                         ensure!(has_edge(pair, 1 - end), "{history:?}: no edge of {name}");

@@ -21,7 +21,7 @@ fn address_of(csp: &Pinned<Csp<ScriptedRnic>>) -> SocketAddr {
 }
 
 #[test]
-fn it_listens_on_the_port_of_its_address() {
+fn a_service_point_listens_on_the_port_of_its_address() {
     let bench = Bench::new();
     let csp = csp(&bench, "0.0.0.0:4712").unwrap();
     assert_eq!(bench.script.calls(), [Call::Listen { port: 4712 }]);
@@ -54,7 +54,7 @@ fn query_fills_every_member() {
 }
 
 #[test]
-fn creation_refuses_what_the_rnic_cannot_listen_on() {
+fn creation_refuses_addresses_and_evds_that_do_not_fit() {
     let bench = Bench::new();
     for comm in [
         DatComm {
@@ -135,7 +135,7 @@ fn freeing_stops_listening_and_keeps_delivered_requests() {
 }
 
 #[test]
-fn it_is_a_child_of_its_ia() {
+fn a_service_point_is_a_child_of_its_ia() {
     let bench = Bench::new();
     let _csp = csp(&bench, "0.0.0.0:4712").unwrap();
     assert_eq!(bench.ia.child_count(Kind::Csp), 1);

@@ -17,8 +17,8 @@
 //!
 //! * The producer writes the line that the consumer polls after all other lines, and with all
 //!   stores together, in [`Producer::publish`], so that the line moves once. If the header is
-//!   written earlier, with a locked instruction in between, a Send of 64 bytes takes 0.56 us instead
-//!   of 0.47.
+//!   written earlier, with a locked instruction in between, a Send of 64 bytes takes 0.56 us
+//!   instead of 0.47.
 //! * The consumer does not check for a record after an answer: the producer has just written the
 //!   word there, so a check would move the line, which takes 0.05 us.
 //! * The consumer prefetches the second line while it polls the first.

@@ -22,8 +22,8 @@
 //! * In combined mode there is one advertisement at a time, and it carries payload. In pipelined
 //!   mode there are several, without payload.
 //! * A refusal and a cancel may cross. The source then receives a SendSm that was sent before the
-//!   cancel was received, and the sink receives a cancel without an advertisement, which it ignores. So a SendSm
-//!   ends the exchange about every advertisement that it acknowledges.
+//!   cancel was received, and the sink receives a cancel without an advertisement, which it
+//!   ignores. So a SendSm ends the exchange about every advertisement that it acknowledges.
 //! * In pipelined mode a refusal and further advertisements may cross. Their bytes follow those of
 //!   the refused ones, so the sink drops every SrcAvail that does not acknowledge its last SendSm,
 //!   and the source advertises them again. If the source has cancelled them before it received the
