@@ -137,8 +137,8 @@ static unsigned take_kept(struct rank *rank, enum kind kind, unsigned tag)
 	return NO_SLOT;
 }
 
-/* Waits for a message with the tag: for the end of a long message if `kind` is FINISHED, otherwise for
- * EAGER or READY. Keeps the other messages. */
+/* Waits for a message with the tag. Its kind is FINISHED if `kind` is FINISHED, otherwise EAGER or
+ * READY. Keeps the other messages. */
 static unsigned match(struct rank *rank, enum kind kind, unsigned tag)
 {
 	unsigned slot = take_kept(rank, kind, tag);

@@ -11,8 +11,8 @@ use crate::harness::unique;
 
 fn info(name: &str) -> DatProviderInfo {
     let mut info = DatProviderInfo::zeroed();
-    for (place, byte) in info.ia_name.iter_mut().zip(name.bytes()) {
-        *place = c_char::from_ne_bytes([byte]);
+    for (to, byte) in info.ia_name.iter_mut().zip(name.bytes()) {
+        *to = c_char::from_ne_bytes([byte]);
     }
     (info.dapl_version_major, info.dapl_version_minor) = (2, 0);
     info

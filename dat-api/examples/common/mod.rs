@@ -80,7 +80,7 @@ impl Node {
 
     /// Accepts the next peer on `ep`.
     pub(crate) fn accept(&self, ep: &Ep) -> Result<()> {
-        let event = self.requests.wait(SOON)?.context("nobody connects")?;
+        let event = self.requests.wait(SOON)?.context("no peer connects")?;
         let dat_api::Event::ConnectionRequest(request) = event else {
             anyhow::bail!("unexpected: {event:?}");
         };

@@ -20,7 +20,7 @@ fn missing() -> io::Error {
     io::Error::from_raw_os_error(libc::EOPNOTSUPP)
 }
 
-/// Takes completions and returns their number, or an error when the queue is broken.
+/// Polls completions and returns their number, or an error when the queue is broken.
 ///
 /// # Safety
 /// `cq` is alive.
@@ -34,7 +34,7 @@ pub unsafe fn poll_cq(cq: *mut ibv_cq, out: &mut [ibv_wc]) -> io::Result<usize> 
     usize::try_from(count).map_err(|_| io::Error::from_raw_os_error(libc::EIO))
 }
 
-/// Asks for one event on the queue's channel.
+/// Requests one event on the queue's channel.
 ///
 /// # Safety
 /// `cq` is alive.
@@ -49,7 +49,7 @@ pub unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: bool) -> io::Result
 /// Posts a list of requests.
 ///
 /// # Safety
-/// `qp` is alive and `wr` a good list whose segment lists are good.
+/// `qp` is alive, and `wr` is a valid list whose segment lists are valid.
 #[inline]
 pub unsafe fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr) -> io::Result<()> {
     // SAFETY: a live queue pair points to its live context (caller).
@@ -77,7 +77,7 @@ pub unsafe fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr) -> io::Result<()>
 /// Posts a list of receives to a shared receive queue.
 ///
 /// # Safety
-/// `srq` is alive and `wr` a good list whose segment lists are good.
+/// `srq` is alive, and `wr` is a valid list whose segment lists are valid.
 #[inline]
 pub unsafe fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr) -> io::Result<()> {
     // SAFETY: a live queue points to its live context (caller).

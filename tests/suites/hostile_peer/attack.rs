@@ -154,7 +154,9 @@ impl Attack {
             }
         }
         expect_end(&mut peer)?;
-        let ending = ep.wait_disconnected(Some(DEADLINE)).context("its end")?;
+        let ending = ep
+            .wait_disconnected(Some(DEADLINE))
+            .context("the end of the stream")?;
         let is_fault = matches!(self.verdict, Verdict::Terminate(..));
         ensure!(
             !is_fault || ending == ConnectionKind::Broken,
@@ -163,7 +165,7 @@ impl Attack {
         for left in (0..outstanding).rev() {
             victim
                 .completion()
-                .with_context(|| format!("{} are missing", left + 1))?;
+                .with_context(|| format!("{} completions are missing", left + 1))?;
         }
         if let Some(event) = victim.transfers.dequeue()? {
             bail!("one completion too many: {event:?}");
@@ -202,8 +204,9 @@ fn set_scene<'v>(
             post_add(victim, &stream.ep)?;
         }
     }
-    let asked = stream.peer.read_segment()?.context("no request came")?;
-    target.request = asked
+    let segment = stream.peer.read_segment()?;
+    let segment = segment.context("no request was received")?;
+    target.request = segment
         .get(18..)
         .context("a request without header")?
         .to_vec();

@@ -31,8 +31,8 @@ pub(crate) struct KernelListener {
     protocol: KernelProtocol,
     /// True once a process has shut the listener down to withdraw the offer.
     is_withdrawn: AtomicBool,
-    /// The options that accepted connections inherit, and the value of `carried::changes` at the
-    /// read.
+    /// The options that accepted connections inherit, and the value of `carried::changes` when the
+    /// options were read.
     carried: Mutex<Option<(u64, Carried)>>,
 }
 
@@ -55,8 +55,8 @@ impl KernelListener {
         self.protocol
     }
 
-    /// Accepts a connection, and sets the options of the TCP listener `socket` on it. `None`: no
-    /// connection is queued.
+    /// Accepts a connection, and sets the options of the TCP listener `socket` on it. Returns
+    /// `None` if no connection is queued.
     pub(crate) fn accept(
         &self,
         socket: BorrowedFd<'_>,
@@ -104,13 +104,13 @@ impl KernelListener {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Returns true if the program has closed the number.
+    /// Returns true if the program has closed the descriptor.
     pub(crate) fn is_lost(&self) -> bool {
         self.socket.is_lost()
     }
 
-    /// Returns true if the listener was shut down and an accept has found its queue empty, or if it
-    /// was lost.
+    /// Returns true if an accept has found that the listener was shut down and its queue is empty,
+    /// or that the program has closed the descriptor.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.is_withdrawn.load(Ordering::Relaxed)
     }

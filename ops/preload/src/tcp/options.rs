@@ -159,7 +159,7 @@ pub(crate) fn is_refused(level: c_int, name: c_int) -> bool {
 }
 
 /// Returns the error of setting an option that no connection of an offload protocol has, or that
-/// the kernel's TCP sets before a connection is made only.
+/// can be set only before a connection is made.
 pub(crate) fn refusal(level: c_int, name: c_int) -> Option<Errno> {
     match (level, name) {
         _ if is_refused(level, name) => Some(Errno::NOPROTOOPT),
@@ -232,7 +232,10 @@ pub(crate) unsafe fn write_number(
     unsafe { put(&number.to_ne_bytes(), value, len) }
 }
 
-/// Answers `TCP_INFO`.
+/// Answers `TCP_INFO` with this state.
+///
+/// # Safety
+/// `value` and `len` are null or what the C call demands.
 pub(crate) unsafe fn write_info(
     state: u8,
     value: *mut c_void,
@@ -247,7 +250,7 @@ pub(crate) unsafe fn write_info(
 /// `SO_PEERNAME`, from `asm-generic/socket.h`.
 pub(crate) const SO_PEERNAME: c_int = 28;
 
-/// Writes the value of [`SO_PEERNAME`], of which a program may read a part only.
+/// Writes the value of [`SO_PEERNAME`]. A program may read only the first bytes of the value.
 ///
 /// # Safety
 /// `value` and `len` are null or what the C call demands.
@@ -269,6 +272,9 @@ pub(crate) unsafe fn write_peer_name(
 
 /// Copies a value out as `getsockopt` does: truncated to the caller's room; `len` gets the copied
 /// length.
+///
+/// # Safety
+/// `value` and `len` are null or what the C call demands.
 pub(crate) unsafe fn put(
     bytes: &[u8],
     value: *mut c_void,

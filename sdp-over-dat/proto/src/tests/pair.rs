@@ -177,7 +177,7 @@ impl Pair {
         }
         let source = &self.end(side.other()).registered;
         let memory = source.get(&AdvertId(u64::from(read.stag)));
-        let memory = memory.expect("a read of memory that was let go");
+        let memory = memory.expect("a read of memory that is not registered");
         let from = (read.address - ADDRESS) as usize;
         let bytes = memory[from..from + read.len as usize].to_vec();
         self.end(side).finish_read(&bytes);
@@ -200,7 +200,8 @@ impl Pair {
         }
     }
 
-    /// Moves everything that needs no user, until nothing moves. Returns the number of frames sent.
+    /// Transmits, delivers and serves reads, until nothing is left to do without a user. Returns
+    /// the number of frames sent.
     pub(super) fn settle(&mut self) -> u64 {
         let before = self.sent;
         loop {
@@ -247,7 +248,7 @@ impl Pair {
                 return;
             }
         }
-        panic!("two ends that read everything never come to rest");
+        panic!("two ends that read everything exchange messages for ever");
     }
 
     /// If one end has suspended the connection and its transport has ended, another process
@@ -291,8 +292,8 @@ impl Pair {
         wire.under_way.pop_back().map(|(_, frame)| frame.bytes)
     }
 
-    /// Turns the checker off from here on.
-    pub(super) fn lie(&mut self) {
+    /// Turns the checker off from here on, for tests that forge frames.
+    pub(super) fn stop_checking(&mut self) {
         self.checked = false;
     }
 }
