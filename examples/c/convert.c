@@ -30,7 +30,7 @@
 #define PATIENCE_US (30u * 1000 * 1000)
 /* The cookie of requests; receives have the cookies 0, 1, 2 ... */
 #define REQUEST_COOKIE UINT64_C(1000)
-/* The number of receives that the server posts, which is the larger one. */
+/* The number of receives that the server posts. The client posts fewer. */
 #define RECEIVES_MAX CLIENT_MESSAGES
 
 struct registered {

@@ -154,10 +154,10 @@ impl Server {
         }
         // The datagrams are received before the records: a service that was offered before its peer
         // asked is in the records then.
-        let asked = self.receive_datagrams();
+        let datagrams = self.receive_datagrams();
         self.accept();
         self.receive_records();
-        self.answer(&asked);
+        self.answer(&datagrams);
     }
 
     fn receive_datagrams(&self) -> Vec<Datagram> {
@@ -182,9 +182,9 @@ impl Server {
         received
     }
 
-    fn answer(&mut self, asked: &[Datagram]) {
+    fn answer(&mut self, datagrams: &[Datagram]) {
         let (all, clients, listen_check) = (&self.all, &self.clients, &mut self.listen_check);
-        for datagram in asked {
+        for datagram in datagrams {
             let answer = all.answer_if(&datagram.bytes, |candidate| {
                 let client = clients.iter().find(|it| it.offerer == candidate.by);
                 // An offering of no client is this process's own.
@@ -210,7 +210,7 @@ impl Server {
                 Ok(link) => self.admit(link),
                 Err(Errno::AGAIN | Errno::INTR) => return,
                 Err(error) => {
-                    debug!(%error, "no link to another process can be had");
+                    debug!(%error, "a link of another process cannot be accepted");
                     self.accepts_from = Some(Instant::now() + OUT_OF_DESCRIPTORS);
                     return;
                 }
@@ -225,8 +225,8 @@ impl Server {
             return;
         };
         let user = User::of(peer.uid.as_raw());
-        let there = self.clients.iter().map(|client| client.user);
-        if !Limits::now().admit(user, there) {
+        let users = self.clients.iter().map(|client| client.user);
+        if !Limits::now().admit(user, users) {
             debug!(?user, "no room for another link");
             link::refuse(link.as_fd());
             return;
@@ -272,8 +272,8 @@ impl Client {
                     }
                 }
                 Received::Record(Record::Withdraw { service, mapped }) => {
-                    let was_there = all.remove_by(self.offerer, service, mapped);
-                    self.services -= usize::from(was_there);
+                    let is_removed = all.remove_by(self.offerer, service, mapped);
+                    self.services -= usize::from(is_removed);
                 }
                 Received::Nothing => return true,
                 Received::Nonsense | Received::Gone => return false,

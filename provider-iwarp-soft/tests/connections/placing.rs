@@ -64,12 +64,12 @@ fn write_frame(to: RemoteRange, payload: &[u8]) -> Vec<u8> {
 fn write_in_two(server: &Side<'_>, raw: &mut TcpStream, frame: &[u8]) {
     let (front, back) = frame.split_at(HEADER + 7);
     raw.write_all(front).unwrap();
-    rest(server);
+    drive_for_a_while(server);
     raw.write_all(back).unwrap();
 }
 
 /// Drives the connection for a while, during which nothing completes.
-fn rest(server: &Side<'_>) {
+fn drive_for_a_while(server: &Side<'_>) {
     for _ in 0..20 {
         server.node.rnic.drive();
         assert!(server.poll_all(&server.recv_cq).is_empty());
@@ -148,8 +148,8 @@ fn a_message_of_several_frames_fills_scattered_memory() {
     let memory = node.memory(8 * PITCH);
     // More pieces than one system call takes, in descending order.
     for (msn, len, frames) in [(2, 6_000, &[48_000][..]), (3, 12_345, &[40_000, 1, 58_759])] {
-        let places = (0..8).rev().map(|i| i * PITCH);
-        let sgl: Vec<Sge> = places.clone().map(|at| memory.sge(at, len)).collect();
+        let offsets = (0..8).rev().map(|i| i * PITCH);
+        let sgl: Vec<Sge> = offsets.clone().map(|at| memory.sge(at, len)).collect();
         server.recv(1, &sgl);
         let bytes = patterned(len, 8 * len);
         let mut at = 0;
@@ -164,7 +164,7 @@ fn a_message_of_several_frames_fills_scattered_memory() {
         }
         let received = server.received();
         assert_eq!(received.byte_len as usize, bytes.len());
-        for (piece, at) in bytes.chunks(len).zip(places) {
+        for (piece, at) in bytes.chunks(len).zip(offsets) {
             assert!(memory.copy(at, len) == piece, "{at}");
         }
     }
@@ -217,7 +217,7 @@ fn refused_segments_place_no_byte() {
         };
         let (front, back) = frame.split_at(20_000);
         raw.write_all(front).unwrap();
-        rest(&server);
+        drive_for_a_while(&server);
         assert!(memory.copy(0, LONG) == vec![0; LONG], "{case}");
         raw.write_all(back).unwrap();
         let failed = server.received();
@@ -250,7 +250,7 @@ fn memory_that_is_deregistered_during_a_write_receives_no_more_bytes() {
     };
     let frame = write_frame(to, &patterned(3, LONG));
     raw.write_all(&frame[..20_000]).unwrap();
-    rest(&server);
+    drive_for_a_while(&server);
     let so_far = memory.copy(0, LONG);
     assert!(so_far[..10_000] == patterned(3, 10_000));
     drop(mr);
@@ -269,7 +269,7 @@ fn a_peer_that_disconnects_within_a_payload_leaves_a_broken_connection() {
     server.recv(2, &[]);
     let frame = send_frame(2, 0, true, &patterned(3, LONG));
     raw.write_all(&frame[..30_000]).unwrap();
-    rest(&server);
+    drive_for_a_while(&server);
     drop(raw);
     for id in [1, 2] {
         let flushed = server.received();
@@ -322,7 +322,7 @@ fn memory_that_the_consumer_unmapped_ends_the_connection_and_not_the_process() {
     server.recv(1, &[sge]);
     let frame = send_frame(2, 0, true, &patterned(3, LONG));
     raw.write_all(&frame[..10_000]).unwrap();
-    rest(&server);
+    drive_for_a_while(&server);
     protect(&sge);
     raw.write_all(&frame[10_000..]).unwrap();
     let failed = server.received();

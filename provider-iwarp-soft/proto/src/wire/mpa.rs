@@ -28,7 +28,7 @@ pub const ENHANCED_LEN: usize = 4;
 pub const PD_LENGTH_MAX: usize = 512;
 /// The longest start-up frame.
 pub const FRAME_MAX: usize = HEADER_LEN + PD_LENGTH_MAX;
-/// RFC 6581 section 9.1: "no automatic negotiation of IRD and ORD".
+/// RFC 6581 section 9.1: the sender does not negotiate this depth.
 pub const DEPTH_UNSPECIFIED: u16 = 0x3FFF;
 /// The largest IRD or ORD that is a number.
 pub const DEPTH_MAX: u16 = DEPTH_UNSPECIFIED - 1;
@@ -78,7 +78,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// Compares as many bytes as there are, so that the first differing byte shows a foreign
+    /// Compares as many bytes as there are, so that the first differing byte shows another
     /// protocol.
     #[must_use]
     pub fn detect(front: &[u8]) -> Self {
@@ -217,7 +217,7 @@ impl Enhanced {
     }
 }
 
-/// The fixed part of a start-up frame behind its key.
+/// The fixed part of a start-up frame after its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// M: the sender wants markers in the stream that it receives.
@@ -230,7 +230,7 @@ pub struct Header {
     pub enhanced: bool,
     /// The revision.
     pub rev: u8,
-    /// The number of bytes behind the header, enhanced words included. Not checked against
+    /// The number of bytes after the header, enhanced words included. Not checked against
     /// [`PD_LENGTH_MAX`].
     pub pd_length: u16,
 }

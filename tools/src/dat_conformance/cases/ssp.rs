@@ -26,7 +26,7 @@ cases! { pub(super) fn cases:
     "ssp/socket-down": "an event reports that the peer closed the socket" =>
         closes, sees_down, each way;
     "ssp/no-request": "an event reports that the peer sent other bytes than a request" =>
-        talks, sees_down, each way;
+        sends_other_bytes, sees_down, each way;
     "ssp/reserved": "the endpoint is reserved, and released when the service point is freed" =>
         keeps_streaming, reserves, each way;
     "ssp/busy-endpoint": "an endpoint in use is refused, and its socket stays with the consumer" =>
@@ -66,7 +66,7 @@ fn socket(kit: &Kit, side: &mut Side<'_>) -> Result<TcpStream> {
 }
 
 /// Sends a text in streaming mode and receives the same text from the peer.
-fn chat(socket: &mut TcpStream) -> Result<()> {
+fn exchange_text(socket: &mut TcpStream) -> Result<()> {
     socket.write_all(b"still here")?;
     let mut text = [0; 10];
     socket.read_exact(&mut text).context("in streaming mode")?;
@@ -74,7 +74,7 @@ fn chat(socket: &mut TcpStream) -> Result<()> {
     Ok(())
 }
 
-fn back(socket: Option<OwnedFd>) -> Result<TcpStream> {
+fn returned(socket: Option<OwnedFd>) -> Result<TcpStream> {
     Ok(socket.context("the socket was not returned")?.into())
 }
 
@@ -131,7 +131,7 @@ fn failed(
             reason: ConnectFailure::Ended(kind),
             private_data,
             socket,
-        }) if kinds.contains(&kind) => Ok((back(socket)?, private_data)),
+        }) if kinds.contains(&kind) => Ok((returned(socket)?, private_data)),
         Err(other) => Err(anyhow::Error::from(other).context(format!("not {kinds:?}"))),
     }
 }
@@ -145,7 +145,7 @@ fn is_rejected(side: &mut Side<'_>) -> Result<()> {
     let (mut socket, why) = failed(outcome, &[ConnectionKind::PeerRejected])?;
     ensure!(why == b"not now", "{why:?}");
     expect::in_state(&ep, EpState::Disconnected)?;
-    chat(&mut socket)?;
+    exchange_text(&mut socket)?;
     side.barrier("over")
 }
 
@@ -155,9 +155,9 @@ fn rejects(side: &mut Side<'_>) -> Result<()> {
     let socket = socket(&kit, side)?;
     let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
     let request = ssp.wait_request(Some(side.patience()))?;
-    let mut socket = back(request.reject(b"not now")?)?;
+    let mut socket = returned(request.reject(b"not now")?)?;
     expect::in_state(&ep, EpState::Unconnected)?;
-    chat(&mut socket)?;
+    exchange_text(&mut socket)?;
     side.barrier("over")
 }
 
@@ -166,10 +166,10 @@ fn frees(side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let socket = socket(&kit, side)?;
     let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
-    let mut socket = back(ssp.free()?)?;
+    let mut socket = returned(ssp.free()?)?;
     side.send("freed", &[])?;
     expect::in_state(&ep, EpState::Unconnected)?;
-    chat(&mut socket)?;
+    exchange_text(&mut socket)?;
     side.barrier("over")
 }
 
@@ -180,14 +180,14 @@ fn keeps_streaming(side: &mut Side<'_>) -> Result<()> {
     receive_final_message(&mut socket)?;
     // Data that was received earlier would be taken for a request.
     side.receive("freed")?;
-    chat(&mut socket)?;
+    exchange_text(&mut socket)?;
     side.barrier("over")
 }
 
 fn only_streams(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let mut socket = socket(&kit, side)?;
-    chat(&mut socket)?;
+    exchange_text(&mut socket)?;
     side.barrier("over")
 }
 
@@ -198,10 +198,10 @@ fn reserves(side: &mut Side<'_>) -> Result<()> {
     let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
     expect::in_state(&ep, EpState::Reserved)?;
     ensure!(ssp.state()? == SspState::Operational, "{:?}", ssp.state()?);
-    let mut socket = back(ssp.free()?)?;
+    let mut socket = returned(ssp.free()?)?;
     side.send("freed", &[])?;
     expect::in_state(&ep, EpState::Unconnected)?;
-    chat(&mut socket)?;
+    exchange_text(&mut socket)?;
     side.barrier("over")
 }
 
@@ -219,9 +219,9 @@ fn is_busy(side: &mut Side<'_>) -> Result<()> {
             TcpStream::from(refused.socket).write_all(b"it still works")?;
         }
     }
-    let mut socket = back(ssp.free()?)?;
+    let mut socket = returned(ssp.free()?)?;
     side.send("freed", &[])?;
-    chat(&mut socket)?;
+    exchange_text(&mut socket)?;
     side.barrier("over")
 }
 
@@ -233,7 +233,7 @@ fn closes(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn talks(side: &mut Side<'_>) -> Result<()> {
+fn sends_other_bytes(side: &mut Side<'_>) -> Result<()> {
     let kit = kit(side)?;
     let mut socket = socket(&kit, side)?;
     receive_final_message(&mut socket)?;
@@ -256,7 +256,7 @@ fn sees_down(side: &mut Side<'_>) -> Result<()> {
         "{:?}",
         ssp.state()?
     );
-    back(ssp.free()?)?;
+    returned(ssp.free()?)?;
     expect::in_state(&ep, EpState::Unconnected)?;
     side.barrier("over")
 }
@@ -305,7 +305,7 @@ fn has_no_time(side: &mut Side<'_>) -> Result<()> {
         Ok(()) => bail!("an attempt with timeout 0 was accepted"),
         Err(refused) => {
             expect::refused::<()>(Err(refused.error), DAT_INVALID_PARAMETER)?;
-            chat(&mut TcpStream::from(refused.socket))?;
+            exchange_text(&mut TcpStream::from(refused.socket))?;
         }
     }
     expect::in_state(&ep, EpState::Unconnected)?;
