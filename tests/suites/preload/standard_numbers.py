@@ -14,8 +14,8 @@ STDIN = ctypes.c_void_p.in_dll(C, "stdin")
 STDOUT = ctypes.c_void_p.in_dll(C, "stdout")
 
 
-def says_and_hears(peer, number_in, number_out):
-    """Transfers bytes between stdio at one end and socket calls at the peer."""
+def transfer_lines(peer, number_in, number_out):
+    """Transfers lines between stdio at one end and socket calls at the peer."""
     for word in (b"first", b"second"):
         if number_out == 1:
             assert C.fputs(word + b"\n", STDOUT) >= 0 and C.fflush(STDOUT) == 0
@@ -45,7 +45,7 @@ for address in ("127.0.0.1", "127.0.0.2"):
     for number in (0, 1):
         os.dup2(server.fileno(), number)
     server.close()
-    says_and_hears(client, 0, 1)
+    transfer_lines(client, 0, 1)
     # Socket calls on the standard numbers still work.
     assert os.write(1, b"by a call") == 9 and client.recv(100) == b"by a call"
     restored()
@@ -56,7 +56,7 @@ for address in ("127.0.0.1", "127.0.0.2"):
     server, _ = listener.accept()
     os.close(0)
     assert os.dup(server.fileno()) == 0
-    says_and_hears(client, 0, None)
+    transfer_lines(client, 0, None)
     restored()
     client.close()
     server.close()
@@ -65,7 +65,7 @@ for address in ("127.0.0.1", "127.0.0.2"):
     os.close(0)
     server, _ = listener.accept()
     assert server.fileno() == 0, server
-    says_and_hears(client, 0, None)
+    transfer_lines(client, 0, None)
     server.detach()
     restored()
     client.close()
@@ -74,7 +74,7 @@ for address in ("127.0.0.1", "127.0.0.2"):
     client = socket.create_connection(listener.getsockname())
     assert client.fileno() == 1, client
     server, _ = listener.accept()
-    says_and_hears(server, None, 1)
+    transfer_lines(server, None, 1)
     client.detach()
     restored()
     server.close()

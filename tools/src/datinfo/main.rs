@@ -65,7 +65,7 @@ fn main() -> ExitCode {
 /// The whole report, as the JSON form has it.
 fn report(args: &Args) -> Result<Value, dat_api::Error> {
     // SAFETY: no thread runs before an adapter is opened.
-    unsafe { reason::ask_the_registry() };
+    unsafe { reason::enable_registry_warnings() };
     let library = Library::get()?;
     let registry = lines::read();
     let lines = registry.lines();
@@ -74,7 +74,7 @@ fn report(args: &Args) -> Result<Value, dat_api::Error> {
     // The registry has opened its log by now, as the user configured it. Providers are loaded after
     // this.
     // SAFETY: no thread runs before an adapter is opened.
-    unsafe { reason::ask_for_warnings() };
+    unsafe { reason::enable_provider_warnings() };
     for info in providers {
         if !args.names.is_empty() && !args.names.contains(&info.ia_name) {
             continue;

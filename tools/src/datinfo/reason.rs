@@ -11,8 +11,8 @@ use std::os::unix::fs::FileExt;
 
 use nix::unistd::{dup, dup2_stderr, dup2_stdout};
 
-/// The maximum of bytes that is read of a log; a library that writes more has logged the reason
-/// earlier.
+/// The maximum number of bytes of a log that are read. A library that writes more has logged the
+/// reason earlier.
 const LOG_MAX: usize = 64 * 1024;
 
 /// The text of OFA's providers in front of the reason for which a device cannot be opened.
@@ -24,7 +24,7 @@ const OFA_OPEN: &str = " open_hca: ";
 /// # Safety
 ///
 /// The process has no thread but the caller's.
-pub(crate) unsafe fn ask_the_registry() {
+pub(crate) unsafe fn enable_registry_warnings() {
     let is_set = |name| host::environment::variable(name).is_some();
     if !is_set("DAT_LOG") && !is_set("DAT_DBG_TYPE") {
         // SAFETY: no thread reads the environment meanwhile, because the caller guarantees that it
@@ -38,7 +38,7 @@ pub(crate) unsafe fn ask_the_registry() {
 /// # Safety
 ///
 /// The process has no thread but the caller's.
-pub(crate) unsafe fn ask_for_warnings() {
+pub(crate) unsafe fn enable_provider_warnings() {
     if host::environment::variable("DAT_LOG").is_none() {
         // SAFETY: no thread reads the environment meanwhile, because the caller guarantees that it
         // is the only thread.
@@ -112,8 +112,8 @@ fn reason_of(line: &str, ia_name: &str) -> Option<String> {
     if let Some((_, error)) = line.split_once(OFA_OPEN) {
         return Some(error.to_owned());
     }
-    let (_, said) = line.split_once(" WARN ")?;
-    let (_, message) = said.split_once(": ")?;
+    let (_, event) = line.split_once(" WARN ")?;
+    let (_, message) = event.split_once(": ")?;
     let (what, fields) = message.split_once(&format!(" ia={ia_name} "))?;
     Some(match fields.split_once("error=") {
         Some((_, error)) if what == "open failed" => error.to_owned(),

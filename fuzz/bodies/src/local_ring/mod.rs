@@ -8,7 +8,8 @@ use self::ring::{Consumer, Producer};
 use self::segment::{Direction, Half, RING_LEN_MIN, SharedSegment};
 
 pub mod contents;
-// The provider's own files, included by their paths for the reason that `marked` has.
+// The provider's own files. They are included by their paths, because a feature that exports them
+// would make their items public, and the compiler would no longer report unused ones.
 #[allow(dead_code, reason = "the bodies use a part")]
 #[path = "../../../../provider-iwarp-soft/src/carrier/local/record.rs"]
 mod record;
