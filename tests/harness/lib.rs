@@ -56,7 +56,7 @@ pub use full::is_full;
 pub use in_process::{await_end_of_stack_threads, load_staged, load_staged_sdp};
 pub use net_space::NetSpace;
 pub use not_run::not_run;
-pub use ops_run::{Leave, OffloadProtocol, OpsRun};
+pub use ops_run::{Offload, OffloadProtocol, OpsRun};
 pub use peers::{DEADLINE, PASSED_FD, Peers, keeps_at_most, orderly, orderly_within};
 pub use program::Program;
 pub use registry::{IA_NAME, Registry, carrier_params};

@@ -43,17 +43,17 @@ impl OffloadProtocol {
     ];
 }
 
-/// The transports that sockets may use.
+/// The sockets that may use the offload protocol. All other sockets stay on TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leave {
-    /// An offload protocol, and TCP if the protocol cannot be used. The time limit for offloading
-    /// is long, so that sockets are offloaded on a busy machine too.
-    Tcp,
-    /// As [`Leave::Tcp`], with the time limit that applies without a rule file.
-    TcpSoon,
-    /// As [`Leave::Tcp`], except for sockets on this address, which stay on TCP.
-    TcpBut(&'static str),
-    /// TCP only.
+pub enum Offload {
+    /// All sockets, and TCP if the protocol cannot be used. The time limit for offloading is long,
+    /// so that sockets are offloaded on a busy machine too.
+    All,
+    /// As [`Offload::All`], with the time limit that applies without a rule file.
+    AllSoon,
+    /// As [`Offload::All`], except for sockets on this address, which stay on TCP.
+    AllBut(&'static str),
+    /// No socket.
     Nothing,
 }
 
@@ -78,17 +78,17 @@ impl OpsRun {
     pub fn new(
         stage: &Stage,
         protocol: &'static OffloadProtocol,
-        leave: Leave,
+        offload: Offload,
         dir: &Path,
     ) -> Result<Self> {
-        let (target, stays) = match leave {
-            Leave::Tcp | Leave::TcpSoon => ("both", None),
-            Leave::TcpBut(address) => ("both", Some(address)),
-            Leave::Nothing => ("tcp", None),
+        let (target, stays) = match offload {
+            Offload::All | Offload::AllSoon => ("both", None),
+            Offload::AllBut(address) => ("both", Some(address)),
+            Offload::Nothing => ("tcp", None),
         };
-        let within = match leave {
-            Leave::Tcp | Leave::TcpBut(_) => "within=60s",
-            Leave::TcpSoon | Leave::Nothing => "",
+        let within = match offload {
+            Offload::All | Offload::AllBut(_) => "within=60s",
+            Offload::AllSoon | Offload::Nothing => "",
         };
         let rules = dir.join(format!("{target}.rules"));
         let first = stays

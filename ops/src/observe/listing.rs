@@ -48,7 +48,7 @@ impl Listing {
         let here = process::space("pid");
         for directory in root.readable() {
             for name in directory.names() {
-                match look(&directory, name, here) {
+                match examine(&directory, name, here) {
                     Found::Process(process) => listing.processes.push(*process),
                     Found::Fault(fault) => listing.faults.push((directory.owner, name, fault)),
                     Found::Over => directory.remove(name),
@@ -72,7 +72,7 @@ pub(super) fn sweep(root: &PageRoot, most: usize) {
     let names = directory.names().into_iter();
     let left = names
         .filter(|name| process::of(name.pid, name.started) == ProcessState::Over)
-        .filter(|name| is_left(&directory, *name, here));
+        .filter(|name| is_abandoned(&directory, *name, here));
     for name in left.take(most) {
         directory.remove(name);
     }
@@ -80,13 +80,13 @@ pub(super) fn sweep(root: &PageRoot, most: usize) {
 
 /// Returns true if the page can be removed. The caller has checked that the process in the page's
 /// name has ended. The page must be that process's, or be invalid and abandoned.
-fn is_left(directory: &Directory, name: Name, here: u64) -> bool {
+fn is_abandoned(directory: &Directory, name: Name, here: u64) -> bool {
     let Some(file) = directory.read(name) else {
         return false;
     };
     let header = copy(&file.fd, HEADER_LEN);
     let fault = match Snapshot::parse(&header, &header, &header) {
-        // In the PID namespace of the page's process the number means another process.
+        // The page is from another PID namespace, so its process id means another process here.
         Ok(page) if page.pid_space != here => return false,
         Ok(page) if (page.pid, page.started) == (name.pid, name.started) => return true,
         Ok(_) => Fault::Process,
@@ -104,7 +104,7 @@ enum Found {
     Nothing,
 }
 
-fn look(directory: &Directory, name: Name, here: u64) -> Found {
+fn examine(directory: &Directory, name: Name, here: u64) -> Found {
     let Some(file) = directory.read(name) else {
         return Found::Nothing;
     };
@@ -113,7 +113,7 @@ fn look(directory: &Directory, name: Name, here: u64) -> Found {
         Err(fault) => return of_no_page(name, &file, fault),
     };
     if snapshot.pid_space != here {
-        // In the PID namespace of the page's process the number means another process.
+        // The page is from another PID namespace, so its process id means another process here.
         return Found::Nothing;
     }
     if (snapshot.pid, snapshot.started) != (name.pid, name.started) {
@@ -154,18 +154,18 @@ fn of_no_page(name: Name, file: &Opened, fault: Fault) -> Found {
 /// Reads a page until no record changes during the read, but at most [`READS_MAX`] times. Returns
 /// the last result.
 fn read(file: &Opened) -> Result<Snapshot, Fault> {
-    let look = || {
+    let read_once = || {
         let header = copy(&file.fd, HEADER_LEN);
         let len = len_used(&header);
         let [before, bytes, after] = [(); 3].map(|()| copy(&file.fd, len));
         Snapshot::parse(&before, &bytes, &after)
     };
-    let mut last = look()?;
+    let mut last = read_once()?;
     for _ in 1..READS_MAX {
         if last.torn == 0 {
             break;
         }
-        last = look()?;
+        last = read_once()?;
     }
     Ok(last)
 }

@@ -54,8 +54,8 @@ impl Writer {
         self.position += 4;
     }
 
-    /// Appends a marker, which holds the distance back to the length field of its FPDU; 0 right
-    /// before it.
+    /// Appends a marker, which holds the distance back to the length field of its FPDU. The
+    /// distance is 0 if the FPDU begins directly after the marker.
     fn marker_if_due(&mut self, start: &mut Option<usize>) {
         if self.marked && self.position.is_multiple_of(INTERVAL) {
             let back = start.map_or(0, |start| self.position - start) as u32;
@@ -164,7 +164,7 @@ fn accepted<'n>(
 }
 
 #[test]
-fn frames_of_group_m_are_ours_to_the_byte() {
+fn sent_frames_with_markers_are_those_of_the_golden_capture() {
     let node = Node::new("lo 0");
     let memory = node.memory(4096);
     let (server, mut raw, flags) = accepted(&node, 0xC0, 1, &memory);
@@ -273,7 +273,7 @@ fn the_active_side_puts_markers_from_its_first_frame_on() {
         0x50,
         "CRC and words, no markers"
     );
-    // As frame B2, with M.
+    // A Reply of revision 2 that asks for markers.
     let reply = "4d504120 49442052 65702046 72616d65 d0020004 80048004";
     raw.write_all(&hex(reply)).unwrap();
     assert!(matches!(client.event(), Event::Established { .. }));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
-use stack_tests::{Leave, NetSpace, OffloadProtocol, OpsRun, Stage};
+use stack_tests::{NetSpace, Offload, OffloadProtocol, OpsRun, Stage};
 use tempfile::TempDir;
 
 /// The time limit of a script, far longer than any script takes, even with one maximal wait.
@@ -194,7 +194,12 @@ pub(crate) fn run(
 ) -> Result<()> {
     let _net = NetSpace::enter()?;
     let dir = TempDir::new().context("making a directory")?;
-    let ops = OpsRun::new(&Stage::find()?, protocol, Leave::TcpBut(NATIVE), dir.path())?;
+    let ops = OpsRun::new(
+        &Stage::find()?,
+        protocol,
+        Offload::AllBut(NATIVE),
+        dir.path(),
+    )?;
     let mut command = ops.preloaded(program);
     command.env("OPS_PAGES", dir.path());
     with(&mut command);

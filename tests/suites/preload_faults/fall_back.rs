@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use stack_tests::frame_writer::{enhanced_reply, enhanced_request, reply};
-use stack_tests::{IA_NAME, Leave, OffloadProtocol, Stage};
+use stack_tests::{IA_NAME, Offload, OffloadProtocol, Stage};
 use tempfile::TempDir;
 
 use crate::process::{Environment, Process};
@@ -19,7 +19,7 @@ use Mapper::{Absent, Maps, Rejects};
 use Provider::{Good, Library, NoDevice, NoLibrary, NotListed};
 
 /// The time limit of a connection. Offload protocols may delay TCP by a fifth of a second; the rest
-/// is for a busy machine. The limit is half of the time limit of [`Leave::Tcp`].
+/// is for a busy machine. The limit is half of the time limit of [`Offload::All`].
 const SOON: Duration = Duration::from_secs(30);
 
 /// The UDP port of port mappers.
@@ -140,16 +140,18 @@ pub(crate) const CASES: &[Case] = cases! {
 impl Case {
     /// The rules of the case. A wait for a silent peer ends at the time limit that users get. An
     /// answer with an error ends the wait, even if it is received late on a busy machine.
-    fn leave(&self) -> Leave {
+    fn offload(&self) -> Offload {
         match self.mapper {
-            Mapper::Silent | Mapper::Maps(Peer::Silent | Peer::SilentRendezvous) => Leave::TcpSoon,
-            _ => Leave::Tcp,
+            Mapper::Silent | Mapper::Maps(Peer::Silent | Peer::SilentRendezvous) => {
+                Offload::AllSoon
+            }
+            _ => Offload::All,
         }
     }
 
     /// Connects a program to a peer that behaves like this.
     pub(crate) fn run(&self, protocol: &'static OffloadProtocol) -> Result<()> {
-        let environment = Environment::with_leave(self.leave(), protocol)?;
+        let environment = Environment::with_offload(self.offload(), protocol)?;
         let service = echo()?;
         self.mapper.begin()?;
         let role = format!("visit {}", service.port());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use stack_tests::{Leave, NetSpace, OffloadProtocol, OpsRun, Program, Stage, Veth};
+use stack_tests::{NetSpace, Offload, OffloadProtocol, OpsRun, Program, Stage, Veth};
 use tempfile::TempDir;
 
 /// The variable that names the program of a process. A process without the variable is the suite.
@@ -39,14 +39,17 @@ pub(crate) struct Environment {
 
 impl Environment {
     pub(crate) fn new(protocol: &'static OffloadProtocol) -> Result<Self> {
-        Self::with_leave(Leave::Tcp, protocol)
+        Self::with_offload(Offload::All, protocol)
     }
 
-    pub(crate) fn with_leave(leave: Leave, protocol: &'static OffloadProtocol) -> Result<Self> {
+    pub(crate) fn with_offload(
+        offload: Offload,
+        protocol: &'static OffloadProtocol,
+    ) -> Result<Self> {
         let net = NetSpace::enter()?;
         let settings = TempDir::new()?;
         Ok(Self {
-            ops: OpsRun::new(&Stage::find()?, protocol, leave, settings.path())?,
+            ops: OpsRun::new(&Stage::find()?, protocol, offload, settings.path())?,
             _settings: settings,
             pages: TempDir::new()?,
             net,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use stack_tests::{Finished, Leave, NetSpace, OffloadProtocol, OpsRun, Program, Stage, is_full};
+use stack_tests::{Finished, NetSpace, Offload, OffloadProtocol, OpsRun, Program, Stage, is_full};
 use tempfile::TempDir;
 
 use crate::arrangement::Side;
@@ -38,7 +38,7 @@ impl Scene {
         let stage = Stage::find()?.copied_below(dir.path())?;
         Ok(Self {
             net: NetSpace::enter()?,
-            opsrun: OpsRun::new(&stage, protocol, Leave::Tcp, dir.path())?,
+            opsrun: OpsRun::new(&stage, protocol, Offload::All, dir.path())?,
             dir,
             server,
             limit,

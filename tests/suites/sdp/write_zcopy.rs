@@ -28,7 +28,7 @@ fn config() -> Config {
 const LONG: usize = 250_000;
 
 /// Waits until the reader of `stream` has advertised its memory `times` times.
-fn has_advertised(stream: &SdpStream, times: u64) -> Result<()> {
+fn await_adverts(stream: &SdpStream, times: u64) -> Result<()> {
     let until = Instant::now() + DEADLINE;
     while stream.statistics().sinks < times {
         ensure!(Instant::now() < until, "no memory is advertised");
@@ -59,7 +59,7 @@ fn a_reader_that_waits_is_written_to() -> Result<()> {
             let mut into = vec![0; LONG];
             let read = thread::scope(|scope| {
                 let reads = scope.spawn(|| server.receive_all(&mut into[..len]));
-                has_advertised(&server, round)?;
+                await_adverts(&server, round)?;
                 (&client).write_all(&expected[..len])?;
                 reads
                     .join()
@@ -124,7 +124,7 @@ fn bytes_around_the_end_of_the_ring_are_written_in_their_order() -> Result<()> {
             pattern(round * 60_000, &mut expected);
             thread::scope(|scope| {
                 let reads = scope.spawn(|| server.receive_all(&mut into));
-                has_advertised(&server, round)?;
+                await_adverts(&server, round)?;
                 (&client).write_all(&expected)?;
                 reads
                     .join()
@@ -334,7 +334,7 @@ fn a_reader_that_is_shut_takes_its_memory_back() -> Result<()> {
             // The call that answers the cancel.
             let answers = scope.spawn(|| (&client).read_exact(&mut [0; 4]));
             let reads = scope.spawn(|| server.receive_all(&mut memory));
-            has_advertised(&server, 1)?;
+            await_adverts(&server, 1)?;
             server.shutdown(Shutdown::Read)?;
             let read = reads.join().expect("a reader that does not panic")?;
             ensure!(read == 0, "{read} bytes");
@@ -368,7 +368,7 @@ fn a_reader_whose_peer_does_not_answer_ends_with_its_connection() -> Result<()> 
         let (_client, server) = pipelined(stack)?;
         thread::scope(|scope| {
             let reads = scope.spawn(|| server.receive_all(&mut vec![0; LONG]));
-            has_advertised(&server, 1)?;
+            await_adverts(&server, 1)?;
             server.shutdown(Shutdown::Read)?;
             let read = reads.join().expect("a reader that does not panic");
             ensure!(!matches!(read, Ok(len) if len > 0), "{read:?}");
@@ -383,7 +383,7 @@ fn a_reader_whose_peer_ends_its_stream_returns() -> Result<()> {
         let (client, server) = pipelined(stack)?;
         thread::scope(|scope| {
             let reads = scope.spawn(|| server.receive_all(&mut vec![0; LONG]));
-            has_advertised(&server, 1)?;
+            await_adverts(&server, 1)?;
             client.shutdown(Shutdown::Write)?;
             let read = reads.join().expect("a reader that does not panic")?;
             ensure!(read == 0, "{read} bytes");
@@ -403,7 +403,7 @@ fn a_reader_whose_peer_aborts_gets_a_reset() -> Result<()> {
         let (client, server) = pipelined(stack)?;
         thread::scope(|scope| {
             let reads = scope.spawn(|| server.receive_all(&mut vec![0; LONG]));
-            has_advertised(&server, 1)?;
+            await_adverts(&server, 1)?;
             client.abort();
             let read = reads.join().expect("a reader that does not panic");
             let is_reset = matches!(&read, Err(e) if e.kind() == ErrorKind::ConnectionReset);

@@ -107,11 +107,11 @@ typedef enum dat_dtos {
 
 /* Quality of service. */
 typedef enum dat_qos {
-	DAT_QOS_BEST_EFFORT = 0,     /* best effort */
-	DAT_QOS_HIGH_THROUGHPUT = 1, /* high throughput */
-	DAT_QOS_LOW_LATENCY = 2,     /* low latency */
-	DAT_QOS_ECONOMY = 4,         /* economy */
-	DAT_QOS_PREMIUM = 8          /* premium */
+	DAT_QOS_BEST_EFFORT = 0,
+	DAT_QOS_HIGH_THROUGHPUT = 1,
+	DAT_QOS_LOW_LATENCY = 2,
+	DAT_QOS_ECONOMY = 4,
+	DAT_QOS_PREMIUM = 8
 } DAT_QOS;
 
 /* Flags of dat_ep_connect. */
@@ -126,7 +126,7 @@ typedef enum dat_connect_flags {
 /* Flags of dat_ia_close and dat_ep_disconnect. */
 typedef enum dat_close_flags {
 	DAT_CLOSE_ABRUPT_FLAG = 0,   /* at once */
-	/* after posted requests are done; for an IA, only if nothing is left */
+	/* after posted requests are done; for an IA, only if it has no objects */
 	DAT_CLOSE_GRACEFUL_FLAG = 1
 } DAT_CLOSE_FLAGS;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::unistd::{User, chown};
-use stack_tests::{Finished, Leave, NetSpace, OffloadProtocol, OpsRun, Program, Running, Stage};
+use stack_tests::{Finished, NetSpace, Offload, OffloadProtocol, OpsRun, Program, Running, Stage};
 use tempfile::TempDir;
 
 use crate::bench::ends::Waiting;
@@ -151,8 +151,8 @@ impl Setup {
         fs::write(dir.path().join("small"), [b'x'; 1000])?;
         Ok(Self {
             net: NetSpace::enter()?,
-            stays: OpsRun::new(stage, protocol, Leave::Nothing, dir.path())?.untraced(),
-            leaves: OpsRun::new(stage, protocol, Leave::Tcp, dir.path())?.untraced(),
+            stays: OpsRun::new(stage, protocol, Offload::Nothing, dir.path())?.untraced(),
+            leaves: OpsRun::new(stage, protocol, Offload::All, dir.path())?.untraced(),
             dir,
             quick,
         })
