@@ -37,9 +37,9 @@ pub struct ConnectArgs<'a> {
     pub flags: DatConnectFlags,
 }
 
-/// Positions of the arguments that a connect call may reject.
+/// Numbers of the arguments that a connect call may reject, counted from 1.
 #[derive(Debug, Clone, Copy)]
-struct Places {
+struct ArgumentNumbers {
     timeout: u32,
     private_data: u32,
 }
@@ -67,7 +67,7 @@ impl<R: Rnic> Ep<R> {
     pub fn connect(&self, args: &ConnectArgs<'_>) -> DatResult {
         self.connect_as(
             args,
-            Places {
+            ArgumentNumbers {
                 timeout: 4,
                 private_data: 5,
             },
@@ -75,14 +75,14 @@ impl<R: Rnic> Ep<R> {
     }
 
     /// Common part of all calls that connect by address.
-    fn connect_as(&self, args: &ConnectArgs<'_>, places: Places) -> DatResult {
+    fn connect_as(&self, args: &ConnectArgs<'_>, numbers: ArgumentNumbers) -> DatResult {
         if self.lock().parts.connect_evd.is_none() {
             return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_EVD_CONN));
         }
         if args.timeout_us == 0 {
-            return Err(DatError::invalid_arg(places.timeout));
+            return Err(DatError::invalid_arg(numbers.timeout));
         }
-        self.check_private_data(args.private_data, places.private_data)?;
+        self.check_private_data(args.private_data, numbers.private_data)?;
         let queue_pair = self.begin(|inner| {
             if !inner.parts.are_complete() || self.queue_pair.get().is_none() {
                 return Err(NOT_READY);
@@ -148,7 +148,7 @@ impl<R: Rnic> Ep<R> {
         };
         self.connect_as(
             &args,
-            Places {
+            ArgumentNumbers {
                 timeout: 3,
                 private_data: 4,
             },
@@ -179,7 +179,7 @@ impl<R: Rnic> Ep<R> {
         };
         self.connect_as(
             &args,
-            Places {
+            ArgumentNumbers {
                 timeout: 3,
                 private_data: 4,
             },
@@ -439,9 +439,10 @@ impl<R: Rnic> Ep<R> {
         Ok(queue_pair)
     }
 
-    /// "If the Endpoint Communicator is DAT_COMM_DEFAULT then the Endpoint inherits socket's
-    /// domain, type and protocol parameters. Analogously, the Endpoint inherits socket's addressing
-    /// information including IP Address, and port."
+    /// Starts to connect over a socket. From the specification of `dat_iw_socket_connect`: "If the
+    /// Endpoint Communicator is DAT_COMM_DEFAULT then the Endpoint inherits socket's domain, type
+    /// and protocol parameters. Analogously, the Endpoint inherits socket's addressing information
+    /// including IP Address, and port."
     fn start_over_socket(
         &self,
         inner: &mut Inner<R>,

@@ -85,7 +85,7 @@ impl Pair {
         self.ends[end].as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
 
-    /// The Rust value of an end.
+    /// The stream of an end.
     pub(crate) fn end(&self, end: usize) -> Option<&TcpStream> {
         self.ends[end].as_ref()
     }

@@ -60,7 +60,7 @@ for address in ("127.0.0.1", "127.0.0.2"):
     sender.join()
     thread.join()
 
-    # A file is spliced into a socket.
+    # The bytes of a pipe are spliced into a socket.
     client = socket.create_connection(front.getsockname())
     server, _ = front.accept()
     out, into = os.pipe()

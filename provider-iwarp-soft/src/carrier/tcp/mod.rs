@@ -30,8 +30,8 @@ use crate::work::Report;
 use rx::Rx;
 use tx::{Sources, Tx};
 
-/// The number of sent bytes between two queries of the size of TCP's segments: at first a few
-/// windows, later rarely.
+/// The number of sent bytes between two queries of the size of TCP's segments. The number doubles
+/// from `REFRESH_MIN`, a few windows, to `REFRESH_MAX`.
 const REFRESH_MIN: u64 = 128 * 1024;
 const REFRESH_MAX: u64 = 256 << 20;
 
@@ -114,8 +114,8 @@ impl TcpCarrier {
         self.tx.take_all(&sources)
     }
 
-    /// Sends as many as possible of the bytes that end the stream between two frames, with `last`
-    /// at its end if there is one. Returns the remaining bytes.
+    /// Ends the stream: sends the rest of a partly sent FPDU, then the FPDU `last` if there is one.
+    /// Returns the bytes that the socket has not accepted.
     pub(crate) fn last_bytes(
         &mut self,
         last: Option<&TransmitFpdu>,
