@@ -89,40 +89,17 @@ impl ReceiveHalf {
 #[cfg(test)]
 mod tests {
     use super::{ReceiveHalf, SendHalf};
+    use crate::tests::transitions;
 
     #[test]
     fn every_event_in_every_state_of_the_sending_half() {
         use SendHalf::{Draining, FinSent, Finished, Open};
-        type On = fn(&mut SendHalf);
         let before = [Open, Draining, FinSent, Finished];
-        let rows: [(&str, On, [SendHalf; 4]); 4] = [
-            (
-                "shut",
-                |half| half.on_shut(),
-                [Draining, Draining, FinSent, Finished],
-            ),
-            (
-                "fin sent",
-                |half| half.on_fin_sent(),
-                [FinSent, FinSent, FinSent, Finished],
-            ),
-            (
-                "fin completed",
-                |half| half.on_fin_completed(),
-                [Open, Draining, Finished, Finished],
-            ),
-            (
-                "resumed",
-                |half| half.on_resumed(),
-                [Open, Draining, Draining, Draining],
-            ),
-        ];
-        for (name, on, after) in rows {
-            for (before, expected) in before.into_iter().zip(after) {
-                let mut half = before;
-                on(&mut half);
-                assert_eq!(half, expected, "{name} in {before:?}");
-            }
+        transitions! { SendHalf: before;
+            "shut": |half| half.on_shut() => [Draining, Draining, FinSent, Finished];
+            "fin sent": |half| half.on_fin_sent() => [FinSent, FinSent, FinSent, Finished];
+            "fin completed": |half| half.on_fin_completed() => [Open, Draining, Finished, Finished];
+            "resumed": |half| half.on_resumed() => [Open, Draining, Draining, Draining];
         }
         assert_eq!(before.map(SendHalf::is_open), [true, false, false, false]);
         assert_eq!(
@@ -134,18 +111,10 @@ mod tests {
     #[test]
     fn every_event_in_every_state_of_the_receiving_half() {
         use ReceiveHalf::{Ended, Open, Refusing};
-        type On = fn(&mut ReceiveHalf);
         let before = [Open, Refusing, Ended];
-        let rows: [(&str, On, [ReceiveHalf; 3]); 2] = [
-            ("shut", |half| half.on_shut(), [Refusing, Refusing, Ended]),
-            ("fin", |half| half.on_fin(), [Ended, Ended, Ended]),
-        ];
-        for (name, on, after) in rows {
-            for (before, expected) in before.into_iter().zip(after) {
-                let mut half = before;
-                on(&mut half);
-                assert_eq!(half, expected, "{name} in {before:?}");
-            }
+        transitions! { ReceiveHalf: before;
+            "shut": |half| half.on_shut() => [Refusing, Refusing, Ended];
+            "fin": |half| half.on_fin() => [Ended, Ended, Ended];
         }
         assert_eq!(before.map(ReceiveHalf::has_ended), [false, false, true]);
     }

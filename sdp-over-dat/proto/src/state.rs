@@ -112,6 +112,7 @@ impl ConnectionState {
 mod tests {
     use super::ConnectionState::{self, *};
     use crate::Failure::{self, Aborted, PeerAborted, Refused, Reset};
+    use crate::tests::transitions;
 
     const fn failed(failure: Failure) -> ConnectionState {
         Failed(failure)
@@ -128,51 +129,40 @@ mod tests {
         failed(PeerAborted),
     ];
 
-    type On = fn(&mut ConnectionState);
-
     /// Rows are events, columns are states in the order of `ALL`.
-    #[rustfmt::skip]
-    const ROWS: [(&str, On, [ConnectionState; 8]); 10] = [
-        ("hello ack", |s| s.on_hello_ack(),
-            [Established, HelloAckSent, Established, Suspended, Disconnecting, Aborting, Closed,
-             ALL[7]]),
-        ("ready", |s| s.on_ready(),
-            [HelloSent, Established, Established, Suspended, Disconnecting, Aborting, Closed,
-             ALL[7]]),
-        ("halves ended", |s| s.on_halves_ended(),
-            [HelloSent, HelloAckSent, Disconnecting, Suspended, Disconnecting, Aborting, Closed,
-             ALL[7]]),
-        ("suspended", |s| s.on_suspended(),
-            [HelloSent, HelloAckSent, Suspended, Suspended, Disconnecting, Aborting, Closed,
-             ALL[7]]),
-        ("resumed", |s| s.on_resumed(),
-            [HelloSent, HelloAckSent, Established, HelloSent, Disconnecting, Aborting, Closed,
-             ALL[7]]),
-        ("abort", |s| s.on_abort(false),
-            [failed(Aborted), failed(Aborted), failed(Aborted), failed(Aborted), failed(Aborted),
-             failed(Aborted), Closed, ALL[7]]),
-        ("abort with AbortConn", |s| s.on_abort(true),
-            [failed(Aborted), failed(Aborted), Aborting, failed(Aborted), failed(Aborted),
-             failed(Aborted), Closed, ALL[7]]),
-        ("failure", |s| s.on_failure(Reset),
-            [failed(Reset), failed(Reset), failed(Reset), failed(Reset), failed(Reset),
-             failed(Reset), Closed, ALL[7]]),
-        ("disconnected", |s| s.on_disconnected(false),
-            [failed(Refused), failed(Reset), failed(Reset), Closed, Closed, failed(Aborted),
-             Closed, ALL[7]]),
-        ("disconnected after both DisConn", |s| s.on_disconnected(true),
-            [failed(Refused), failed(Reset), Closed, Closed, Closed, failed(Aborted), Closed,
-             ALL[7]]),
-    ];
-
     #[test]
     fn every_event_in_every_state() {
-        for (name, on, after) in ROWS {
-            for (before, expected) in ALL.into_iter().zip(after) {
-                let mut state = before;
-                on(&mut state);
-                assert_eq!(state, expected, "{name} in {before:?}");
-            }
+        transitions! { ConnectionState: ALL;
+            "hello ack": |s| s.on_hello_ack()
+                => [Established, HelloAckSent, Established, Suspended, Disconnecting, Aborting,
+                    Closed, ALL[7]];
+            "ready": |s| s.on_ready()
+                => [HelloSent, Established, Established, Suspended, Disconnecting, Aborting,
+                    Closed, ALL[7]];
+            "halves ended": |s| s.on_halves_ended()
+                => [HelloSent, HelloAckSent, Disconnecting, Suspended, Disconnecting, Aborting,
+                    Closed, ALL[7]];
+            "suspended": |s| s.on_suspended()
+                => [HelloSent, HelloAckSent, Suspended, Suspended, Disconnecting, Aborting,
+                    Closed, ALL[7]];
+            "resumed": |s| s.on_resumed()
+                => [HelloSent, HelloAckSent, Established, HelloSent, Disconnecting, Aborting,
+                    Closed, ALL[7]];
+            "abort": |s| s.on_abort(false)
+                => [failed(Aborted), failed(Aborted), failed(Aborted), failed(Aborted),
+                    failed(Aborted), failed(Aborted), Closed, ALL[7]];
+            "abort with AbortConn": |s| s.on_abort(true)
+                => [failed(Aborted), failed(Aborted), Aborting, failed(Aborted), failed(Aborted),
+                    failed(Aborted), Closed, ALL[7]];
+            "failure": |s| s.on_failure(Reset)
+                => [failed(Reset), failed(Reset), failed(Reset), failed(Reset), failed(Reset),
+                    failed(Reset), Closed, ALL[7]];
+            "disconnected": |s| s.on_disconnected(false)
+                => [failed(Refused), failed(Reset), failed(Reset), Closed, Closed,
+                    failed(Aborted), Closed, ALL[7]];
+            "disconnected after both DisConn": |s| s.on_disconnected(true)
+                => [failed(Refused), failed(Reset), Closed, Closed, Closed, failed(Aborted),
+                    Closed, ALL[7]];
         }
     }
 

@@ -113,6 +113,7 @@ impl Suspension {
 #[cfg(test)]
 mod tests {
     use super::Suspension::{self, Asked, None, Requested, Stopped, Wanted};
+    use crate::tests::transitions;
 
     const ASKED: Suspension = Asked { service: 7 };
     const WANTED: Suspension = Wanted { service: 5 };
@@ -123,46 +124,15 @@ mod tests {
 
     #[test]
     fn every_event_in_every_state() {
-        type On = fn(&mut Suspension);
         let before = [None, WANTED, Requested, ASKED, HERE, THERE];
-        let rows: [(&str, On, [Suspension; 6]); 6] = [
-            (
-                "wanted",
-                |it| _ = it.on_wanted(5),
-                [WANTED, WANTED, Requested, ASKED, HERE, THERE],
-            ),
-            (
-                "shut",
-                |it| it.on_shut(),
-                [None, None, Requested, ASKED, HERE, THERE],
-            ),
-            (
-                "requested",
-                |it| it.on_requested(),
-                [None, Requested, Requested, ASKED, HERE, THERE],
-            ),
-            (
-                "asked",
-                |it| _ = it.on_asked(7),
-                [ASKED, ASKED, Requested, ASKED, HERE, THERE],
-            ),
-            (
-                "answered",
-                |it| _ = it.on_answered(),
-                [None, WANTED, HERE, ASKED, HERE, THERE],
-            ),
-            (
-                "answer sent",
-                |it| it.on_answer_sent(),
-                [None, WANTED, Requested, THERE, HERE, THERE],
-            ),
-        ];
-        for (name, on, after) in rows {
-            for (before, expected) in before.into_iter().zip(after) {
-                let mut state = before;
-                on(&mut state);
-                assert_eq!(state, expected, "{name} in {before:?}");
-            }
+        transitions! { Suspension: before;
+            "wanted": |it| _ = it.on_wanted(5) => [WANTED, WANTED, Requested, ASKED, HERE, THERE];
+            "shut": |it| it.on_shut() => [None, None, Requested, ASKED, HERE, THERE];
+            "requested": |it| it.on_requested() => [None, Requested, Requested, ASKED, HERE, THERE];
+            "asked": |it| _ = it.on_asked(7) => [ASKED, ASKED, Requested, ASKED, HERE, THERE];
+            "answered": |it| _ = it.on_answered() => [None, WANTED, HERE, ASKED, HERE, THERE];
+            "answer sent": |it| it.on_answer_sent()
+                => [None, WANTED, Requested, THERE, HERE, THERE];
         }
     }
 

@@ -165,6 +165,7 @@ impl Agreement {
 mod tests {
     use super::Agreement::{self, *};
     use super::*;
+    use crate::tests::transitions;
 
     const OWN: OwnOffer = OwnOffer::new(16_402, true);
     const COMMON: OwnOffer = OwnOffer::new(1_000, true);
@@ -188,69 +189,30 @@ mod tests {
     /// Each row is an event, each column a state in the order of `ALL`.
     #[test]
     fn every_event_in_every_state() {
-        type Event = fn(&mut Agreement);
         let [off, open, answers, agrees] = ALL;
         let own = OwnOffer::new(7_000, false);
-        let rows: [(&str, Event, [Agreement; 4]); 10] = [
-            (
-                "offer",
-                |state| state.on_offer(OwnOffer::new(7_000, false)),
-                [Open { own }, Open { own }, answers, agrees],
-            ),
-            (
-                "asked by this implementation, which wants less",
-                |state| {
-                    state.on_asked(ASK | 2_000);
-                },
-                [off, answering(2_000, false), answers, agrees],
-            ),
-            (
-                "asked by this implementation, which wants more",
-                |state| {
-                    state.on_asked(ASK | CARRIERS | 60_000);
-                },
-                [off, answering(16_402, true), answers, agrees],
-            ),
-            (
-                "asked by another implementation",
-                |state| assert_eq!(state.on_asked(0xFFFF_8000_1234_5678), 0xFFFF_8000_1234_5678),
-                ALL,
-            ),
-            (
-                "asked for a length that no FPDU may have",
-                |state| {
-                    state.on_asked(ASK | 127);
-                },
-                ALL,
-            ),
-            (
-                "answer sent",
-                |state| state.on_answer_sent(),
-                [off, open, agrees, agrees],
-            ),
-            (
-                "answered with a length",
-                |state| state.on_answered(ANSWER | 2_000),
-                [off, agreed(2_000, false), answers, agrees],
-            ),
-            (
-                "answered with a length and carriers",
-                |state| state.on_answered(ANSWER | CARRIERS | 2_000),
-                [off, agreed(2_000, true), answers, agrees],
-            ),
-            (
-                "answered by an echo",
-                |state| state.on_answered(ASK | CARRIERS | 16_402),
-                ALL,
-            ),
-            ("answered with zero", |state| state.on_answered(0), ALL),
-        ];
-        for (name, event, after) in rows {
-            for (before, expected) in ALL.into_iter().zip(after) {
-                let mut state = before;
-                event(&mut state);
-                assert_eq!(state, expected, "{name} in {before:?}");
-            }
+        transitions! { Agreement: ALL;
+            "offer": |state| state.on_offer(OwnOffer::new(7_000, false))
+                => [Open { own }, Open { own }, answers, agrees];
+            "asked by this implementation, which wants less":
+                |state| _ = state.on_asked(ASK | 2_000)
+                => [off, answering(2_000, false), answers, agrees];
+            "asked by this implementation, which wants more":
+                |state| _ = state.on_asked(ASK | CARRIERS | 60_000)
+                => [off, answering(16_402, true), answers, agrees];
+            "asked by another implementation":
+                |state| assert_eq!(state.on_asked(0xFFFF_8000_1234_5678), 0xFFFF_8000_1234_5678)
+                => ALL;
+            "asked for a length that no FPDU may have": |state| _ = state.on_asked(ASK | 127)
+                => ALL;
+            "answer sent": |state| state.on_answer_sent() => [off, open, agrees, agrees];
+            "answered with a length": |state| state.on_answered(ANSWER | 2_000)
+                => [off, agreed(2_000, false), answers, agrees];
+            "answered with a length and carriers":
+                |state| state.on_answered(ANSWER | CARRIERS | 2_000)
+                => [off, agreed(2_000, true), answers, agrees];
+            "answered by an echo": |state| state.on_answered(ASK | CARRIERS | 16_402) => ALL;
+            "answered with zero": |state| state.on_answered(0) => ALL;
         }
     }
 

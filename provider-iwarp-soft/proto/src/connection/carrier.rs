@@ -264,6 +264,7 @@ const UNEXPECTED: TerminateCode = TerminateCode::RemoteOperation(RemoteOperation
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::transitions;
 
     const OFFER: CarrierMessage = CarrierMessage::Offer {
         name: [7; 16],
@@ -280,44 +281,17 @@ mod tests {
     #[test]
     fn every_event_in_every_state_of_the_transmitting_direction() {
         use TxMove::{Announced, Moved, Queued, Tcp};
-        type Event = fn(&mut TxMove);
-        let rows: [(&str, Event, [TxMove; 4]); 5] = [
-            (
-                "offer queued",
-                |state| assert_eq!(state.on_queued(OFFER), *state == Tcp),
-                ALL,
-            ),
-            (
-                "move queued",
-                |state| {
-                    let before = *state;
-                    let queued = state.on_queued(CarrierMessage::Moved);
-                    assert_eq!(queued, before == Tcp);
-                },
-                [Queued, Queued, Announced, Moved],
-            ),
-            (
-                "offer transmitted",
-                |state| state.on_transmitted(OFFER),
-                ALL,
-            ),
-            (
-                "move transmitted",
-                |state| state.on_transmitted(CarrierMessage::Moved),
-                [Tcp, Announced, Announced, Moved],
-            ),
-            (
-                "moved",
-                |state| state.on_moved(),
-                [Tcp, Queued, Moved, Moved],
-            ),
-        ];
-        for (name, event, after) in rows {
-            for (before, expected) in ALL.into_iter().zip(after) {
-                let mut state = before;
-                event(&mut state);
-                assert_eq!(state, expected, "{name} in {before:?}");
-            }
+        transitions! { TxMove: ALL;
+            "offer queued": |state| assert_eq!(state.on_queued(OFFER), *state == Tcp) => ALL;
+            "move queued": |state| {
+                let before = *state;
+                let queued = state.on_queued(CarrierMessage::Moved);
+                assert_eq!(queued, before == Tcp);
+            } => [Queued, Queued, Announced, Moved];
+            "offer transmitted": |state| state.on_transmitted(OFFER) => ALL;
+            "move transmitted": |state| state.on_transmitted(CarrierMessage::Moved)
+                => [Tcp, Announced, Announced, Moved];
+            "moved": |state| state.on_moved() => [Tcp, Queued, Moved, Moved];
         }
         let transmits = ALL.map(TxMove::may_transmit);
         assert_eq!(transmits, [true, true, false, true]);

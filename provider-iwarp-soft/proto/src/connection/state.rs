@@ -78,6 +78,7 @@ impl StreamState {
 #[cfg(test)]
 mod tests {
     use super::StreamState::{self, *};
+    use crate::tests::transitions;
 
     const ALL: [StreamState; 6] = [
         AwaitFirstFpdu,
@@ -91,67 +92,23 @@ mod tests {
     /// Each row is an event, each column a state in the order of `ALL`.
     #[test]
     fn every_event_in_every_state() {
-        type Event = fn(&mut StreamState);
-        let rows: [(&str, Event, [StreamState; 6]); 5] = [
-            (
-                "fpdu",
-                |state| state.on_fpdu(),
-                [
-                    Operational,
-                    Operational,
-                    TerminateOwed,
-                    TerminateSent,
-                    TerminateReceived,
-                    Closed,
-                ],
-            ),
-            (
-                "violation",
-                |state| state.on_violation(),
-                [
-                    TerminateOwed,
-                    TerminateOwed,
-                    TerminateOwed,
-                    TerminateSent,
-                    TerminateReceived,
-                    Closed,
-                ],
-            ),
-            (
-                "terminate",
-                |state| {
-                    let before = *state;
-                    assert_eq!(state.on_terminate(), before == TerminateOwed);
-                },
-                [
-                    AwaitFirstFpdu,
-                    Operational,
-                    TerminateSent,
-                    TerminateSent,
-                    TerminateReceived,
-                    Closed,
-                ],
-            ),
-            (
-                "terminate received",
-                |state| state.on_terminate_received(),
-                [
-                    TerminateReceived,
-                    TerminateReceived,
-                    TerminateOwed,
-                    TerminateSent,
-                    TerminateReceived,
-                    Closed,
-                ],
-            ),
-            ("closed", |state| state.on_closed(), [Closed; 6]),
-        ];
-        for (name, event, after) in rows {
-            for (before, expected) in ALL.into_iter().zip(after) {
-                let mut state = before;
-                event(&mut state);
-                assert_eq!(state, expected, "{name} in {before:?}");
+        transitions! { StreamState: ALL;
+            "fpdu": |state| state.on_fpdu()
+                => [Operational, Operational, TerminateOwed, TerminateSent, TerminateReceived,
+                    Closed];
+            "violation": |state| state.on_violation()
+                => [TerminateOwed, TerminateOwed, TerminateOwed, TerminateSent, TerminateReceived,
+                    Closed];
+            "terminate": |state| {
+                let before = *state;
+                assert_eq!(state.on_terminate(), before == TerminateOwed);
             }
+                => [AwaitFirstFpdu, Operational, TerminateSent, TerminateSent, TerminateReceived,
+                    Closed];
+            "terminate received": |state| state.on_terminate_received()
+                => [TerminateReceived, TerminateReceived, TerminateOwed, TerminateSent,
+                    TerminateReceived, Closed];
+            "closed": |state| state.on_closed() => [Closed; 6];
         }
     }
 

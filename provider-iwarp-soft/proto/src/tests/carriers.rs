@@ -1,8 +1,9 @@
 //! The move of a connection from TCP to another carrier.
 
 use super::{
+    code,
     engine::{Engine, Pair, config, split},
-    hex,
+    faults, hex,
 };
 use crate::{
     CarrierError, CarrierMessage, Config, Delivery, Inbound, OwnOffer, ProtocolError, Role, Stag,
@@ -254,108 +255,38 @@ fn both_directions_move_and_carry_every_kind_of_message() {
     assert!(initiator.terminated.is_some());
 }
 
-/// Segments for a responder with an agreement; the last one is the fault.
-type Row = (&'static str, &'static [&'static str], (u8, u8, u8));
-
 const MOVED: &str = "414f 00000000 44415452 00000001 00000000 00000002";
-const FAULTS: &[Row] = &[
-    (
-        "not the last segment",
-        &["014f 00000000 44415452 00000001 00000000 00000002"],
-        (1, 2, 5),
-    ),
-    (
-        "too long",
-        &["414f 00000000 44415452 00000001 00000000 00000002 00"],
-        (1, 2, 5),
-    ),
-    (
-        "too short",
-        &["414f 00000000 44415452 00000001 00000000 000000"],
-        (2, 0, 3),
-    ),
-    (
-        "short Offer",
-        &["414f 00000000 44415452 00000001 00000000 00000001 abab"],
-        (2, 0, 3),
-    ),
-    (
-        "no kind",
-        &["414f 00000000 44415452 00000001 00000000"],
-        (2, 0, 3),
-    ),
-    (
-        "unknown kind",
-        &["414f 00000000 44415452 00000001 00000000 00000003"],
-        (0, 2, 6),
-    ),
-    (
-        "MSN 0",
-        &["414f 00000000 44415452 00000000 00000000 00000002"],
-        (1, 2, 3),
-    ),
-    (
-        "MSN too high",
-        &["414f 00000000 44415452 00000002 00000000 00000002"],
-        (1, 2, 3),
-    ),
-    (
-        "MO not 0",
-        &["414f 00000000 44415452 00000001 00000004 00000002"],
-        (1, 2, 4),
-    ),
-    (
-        "Send on the queue of carriers",
-        &["4143 00000000 44415452 00000001 00000000"],
-        (1, 2, 1),
-    ),
-    (
-        "carrier opcode on the Send queue",
-        &["414f 00000000 00000000 00000001 00000000"],
-        (0, 2, 6),
-    ),
-    (
-        "RDMAP version 0",
-        &["410f 00000000 44415452 00000001 00000000 00000002"],
-        (0, 2, 5),
-    ),
-    (
-        "Moved within a Send",
-        &["0143 00000000 00000000 00000001 00000000 68", MOVED],
-        (0, 2, 6),
-    ),
-    (
-        "Moved within a Write",
-        &["8140 00000001 0000000000001000 68", MOVED],
-        (0, 2, 6),
-    ),
-    (
-        "Moved twice",
-        &[MOVED, "414f 00000000 44415452 00000002 00000000 00000002"],
-        (0, 2, 6),
-    ),
-    (
-        "FPDU behind Moved",
-        &[MOVED, "4143 00000000 00000000 00000001 00000000 6869"],
-        (0, 2, 6),
-    ),
-    (
-        "long FPDU behind Moved",
-        &[MOVED, "c140 00000001 0000000000001000 6869"],
-        (0, 2, 6),
-    ),
-];
+/// Faults for a responder with an agreement.
+const FAULTS: &str = "\
+not the last segment | 014f 00000000 44415452 00000001 00000000 00000002 | 1/2/05
+too long | 414f 00000000 44415452 00000001 00000000 00000002 00 | 1/2/05
+too short | 414f 00000000 44415452 00000001 00000000 000000 | 2/0/03
+short Offer | 414f 00000000 44415452 00000001 00000000 00000001 abab | 2/0/03
+no kind | 414f 00000000 44415452 00000001 00000000 | 2/0/03
+unknown kind | 414f 00000000 44415452 00000001 00000000 00000003 | 0/2/06
+MSN 0 | 414f 00000000 44415452 00000000 00000000 00000002 | 1/2/03
+MSN too high | 414f 00000000 44415452 00000002 00000000 00000002 | 1/2/03
+MO not 0 | 414f 00000000 44415452 00000001 00000004 00000002 | 1/2/04
+Send on the queue of carriers | 4143 00000000 44415452 00000001 00000000 | 1/2/01
+carrier opcode on the Send queue | 414f 00000000 00000000 00000001 00000000 | 0/2/06
+RDMAP version 0 | 410f 00000000 44415452 00000001 00000000 00000002 | 0/2/05
+Moved within a Send | 0143 00000000 00000000 00000001 00000000 68, MOVED | 0/2/06
+Moved within a Write | 8140 00000001 0000000000001000 68, MOVED | 0/2/06
+Moved twice | MOVED, 414f 00000000 44415452 00000002 00000000 00000002 | 0/2/06
+FPDU behind Moved | MOVED, 4143 00000000 00000000 00000001 00000000 6869 | 0/2/06
+long FPDU behind Moved | MOVED, c140 00000001 0000000000001000 6869 | 0/2/06
+";
 
 #[test]
 fn faults_of_a_peer_that_has_agreed_have_these_codes() {
-    for (name, segments, code) in FAULTS {
+    for (name, segments, expected) in faults(FAULTS, &[("MOVED", MOVED)]) {
         let mut responder = agreed().responder;
-        let (fault, legal) = segments.split_last().expect("there is one");
+        let (fault, legal) = segments.split_last().expect("a row has segments");
         for segment in legal {
-            responder.handle(&hex(segment)).expect("legal");
+            responder.handle(segment).expect("legal");
         }
-        let result = responder.handle(&hex(fault));
-        assert_eq!(triple(result), Some(*code), "{name}");
+        let error = responder.handle(fault).expect_err(name);
+        assert_eq!(code(&error), expected, "{name}");
         assert_eq!(responder.conn.state(), StreamState::TerminateOwed);
     }
 }

@@ -12,8 +12,22 @@ mod situations;
 mod siw;
 mod violations;
 
-/// The step of loops over all values of a type. A native run tries every value. Miri takes a
-/// thousand times as long for each value, so a run under Miri tries one value in 255.
+/// Checks a state machine. A row is an event and the states after it, in the order of `$all`, the
+/// states before it.
+macro_rules! transitions {
+    ($state:ty: $all:expr; $($name:literal: $event:expr => $after:expr;)+) => {$(
+        let event: fn(&mut $state) = $event;
+        for (before, expected) in $all.into_iter().zip($after) {
+            let mut state = before;
+            event(&mut state);
+            assert_eq!(state, expected, "{} in {before:?}", $name);
+        }
+    )+};
+}
+pub(crate) use transitions;
+
+/// The step of tests that try every value. Natively they try every one. Miri takes a thousand times
+/// as long for each, and searches for other errors than missed values.
 pub(crate) const VALUE_STEP: usize = if cfg!(miri) { 255 } else { 1 };
 
 /// Parses the notation of captures: hexadecimal digits in groups, white space ignored.
@@ -30,4 +44,28 @@ pub(crate) fn hex(text: &str) -> Vec<u8> {
             u8::from_str_radix(pair, 16).expect("hexadecimal digits")
         })
         .collect()
+}
+
+/// The rows of a table of faults: the name; the segments, the last of which is the fault; and the
+/// layer, type and code. A segment may be one of those that `named` lists.
+fn faults<'a>(
+    table: &'a str,
+    named: &[(&str, &str)],
+) -> impl Iterator<Item = (&'a str, Vec<Vec<u8>>, &'a str)> {
+    table.lines().map(|row| {
+        let [name, segments, code] = row.split(" | ").collect::<Vec<_>>()[..] else {
+            panic!("not a row: {row}");
+        };
+        let segments = segments.split(", ").map(|segment| {
+            let known = named.iter().find(|(name, _)| *name == segment);
+            hex(known.map_or(segment, |(_, digits)| digits))
+        });
+        (name, segments.collect(), code)
+    })
+}
+
+/// Layer, type and code, as in a table of faults.
+fn code(error: &crate::ProtocolError) -> String {
+    let (layer, etype, code) = error.code.to_triple();
+    format!("{layer}/{etype}/{code:02x}")
 }

@@ -10,65 +10,37 @@ use crate::{
 };
 
 /// A segment of each kind, with the first sequence number of its queue. STag 1 grants every access
-/// to 0x1000..0x1010.
-const SEGMENTS: [(&str, &str); 17] = [
-    ("Write", "c140 00000001 0000000000001000 01020304"),
-    ("Write, not last", "8140 00000001 0000000000001000 01020304"),
-    ("empty Write", "c140 00000000 0000000000000000"),
-    (
-        "Read Request",
-        "4141 00000000 00000001 00000001 00000000 \
-         0000000a 0000000000000000 00000004 00000001 0000000000001000",
-    ),
-    (
-        "empty Read Request",
-        "4141 00000000 00000001 00000001 00000000 \
-         0000000a 0000000000000000 00000000 00000000 0000000000000000",
-    ),
-    (
-        "Read Response",
-        "c142 00000001 0000000000001000 0102030405060708",
-    ),
-    ("Send", "4143 00000000 00000000 00000001 00000000 6869"),
-    (
-        "Send, not last",
-        "0143 00000000 00000000 00000001 00000000 6869",
-    ),
-    (
-        "second half of a Send",
-        "4143 00000000 00000000 00000001 00000002 6869",
-    ),
-    ("empty Send", "4143 00000000 00000000 00000001 00000000"),
-    (
-        "Send, invalidate",
-        "4144 00000001 00000000 00000001 00000000 6869",
-    ),
-    (
-        "Send, solicited",
-        "4145 00000000 00000000 00000001 00000000 6869",
-    ),
-    (
-        "Send, both",
-        "4146 00000001 00000000 00000001 00000000 6869",
-    ),
-    (
-        "Terminate",
-        "4147 00000000 00000002 00000001 00000000 20020000",
-    ),
-    (
-        "Immediate Data",
-        "4148 00000000 00000000 00000001 00000000 0102030405060708",
-    ),
-    (
-        "Atomic Request",
-        "414a 00000000 00000001 00000001 00000000 00000000 00000000 00000001 0000000000001000 \
-         0000000000000001 0000000000000000 0000000000000000 0000000000000000",
-    ),
-    (
-        "Atomic Response",
-        "414b 00000000 00000003 00000001 00000000 00000000 0000000000000005",
-    ),
-];
+/// to 1000..1010.
+const SEGMENTS: &str = "\
+Write | c140 00000001 0000000000001000 01020304
+Write, not last | 8140 00000001 0000000000001000 01020304
+empty Write | c140 00000000 0000000000000000
+Read Request | 4141 00000000 00000001 00000001 00000000 0000000a 0000000000000000 00000004 \
+    00000001 0000000000001000
+empty Read Request | 4141 00000000 00000001 00000001 00000000 0000000a 0000000000000000 \
+    00000000 00000000 0000000000000000
+Read Response | c142 00000001 0000000000001000 0102030405060708
+Send | 4143 00000000 00000000 00000001 00000000 6869
+Send, not last | 0143 00000000 00000000 00000001 00000000 6869
+second half of a Send | 4143 00000000 00000000 00000001 00000002 6869
+empty Send | 4143 00000000 00000000 00000001 00000000
+Send, invalidate | 4144 00000001 00000000 00000001 00000000 6869
+Send, solicited | 4145 00000000 00000000 00000001 00000000 6869
+Send, both | 4146 00000001 00000000 00000001 00000000 6869
+Terminate | 4147 00000000 00000002 00000001 00000000 20020000
+Immediate Data | 4148 00000000 00000000 00000001 00000000 0102030405060708
+Atomic Request | 414a 00000000 00000001 00000001 00000000 00000000 00000000 00000001 \
+    0000000000001000 0000000000000001 0000000000000000 0000000000000000 0000000000000000
+Atomic Response | 414b 00000000 00000003 00000001 00000000 00000000 0000000000000005
+";
+
+/// The names and the bytes of the segments.
+fn segments() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    SEGMENTS.lines().map(|row| {
+        let (name, segment) = row.split_once(" | ").expect("a name and a segment");
+        (name, hex(segment))
+    })
+}
 
 /// Each row is a segment, each column a situation in the order of [`situations`]; a fault is layer,
 /// type and code.
@@ -176,8 +148,8 @@ fn outcome(early: bool, mut engine: Engine, segment: &[u8]) -> String {
 fn every_kind_of_segment_in_every_situation() {
     for early in [false, true] {
         let mut outcomes = String::new();
-        for (name, segment) in SEGMENTS {
-            let columns = situations().map(|engine| outcome(early, engine, &hex(segment)));
+        for (name, segment) in segments() {
+            let columns = situations().map(|engine| outcome(early, engine, &segment));
             outcomes.push_str(&format!("{name} | {}\n", columns.join(" | ")));
         }
         assert_eq!(outcomes, OUTCOMES, "\n{outcomes}");
@@ -190,7 +162,7 @@ fn every_kind_of_segment_in_every_situation() {
 #[test]
 fn the_predicted_target_of_payload_is_its_target() {
     let mut predicted = Vec::new();
-    for (name, segment) in SEGMENTS {
+    for (name, segment) in segments() {
         let engines = situations();
         let mut situations_with_target = Vec::new();
         for (index, mut engine) in engines.into_iter().enumerate() {
@@ -200,7 +172,6 @@ fn the_predicted_target_of_payload_is_its_target() {
                 let write = hex("c140 00000001 0000000000001000 00");
                 engine.handle(&write).expect("legal");
             }
-            let segment = hex(segment);
             let (header, len) = split(&segment);
             let (memory, receives) = (&engine.memory, &mut engine.receives);
             let target = engine.conn.predict_target(header, len, memory, receives);

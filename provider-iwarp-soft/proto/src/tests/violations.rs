@@ -1,20 +1,20 @@
 //! Every fault of a peer has exactly one layer, type and code.
 
 use super::{
+    code,
     engine::{Engine, config},
-    hex,
+    faults, hex,
 };
 use crate::{
-    Access, Config, Ends, MpaError, ProtectionFault, ProtocolError, RemoteOperation, Role, Stag,
-    StreamState, TerminateCode, TransmitPayload, WorkKind,
+    Access, Config, Ends, MpaError, ProtectionFault, RemoteOperation, Role, Stag, StreamState,
+    TerminateCode, TransmitPayload, WorkKind,
     wire::{
         mpa::RtrKind,
         rdmap::{AtomicOp, ReadRequest},
     },
 };
 
-// Each row of a table is a name; segments, the last of which is the fault; and its layer, type and
-// code. `SEND`, `FIRST_HALF` and `READ` are these segments:
+// The tables name these segments.
 
 const SEND: &str = "4143 00000000 00000000 00000001 00000000 6869";
 const FIRST_HALF: &str = "0143 00000000 00000000 00000001 00000000 6869";
@@ -146,32 +146,11 @@ fn responder() -> Engine {
     engine
 }
 
-/// The rows of a table.
-fn rows(table: &str) -> impl Iterator<Item = (&str, Vec<Vec<u8>>, &str)> {
-    table.lines().map(|row| {
-        let [name, segments, code] = row.split(" | ").collect::<Vec<_>>()[..] else {
-            panic!("not a row: {row}");
-        };
-        let segments = segments.split(", ").map(|segment| match segment {
-            "SEND" => hex(SEND),
-            "FIRST_HALF" => hex(FIRST_HALF),
-            "READ" => hex(READ),
-            digits => hex(digits),
-        });
-        (name, segments.collect(), code)
-    })
-}
-
-/// Layer, type and code, as in a table.
-fn code(error: &ProtocolError) -> String {
-    let (layer, etype, code) = error.code.to_triple();
-    format!("{layer}/{etype}/{code:02x}")
-}
-
 #[test]
 fn every_fault_has_its_code() {
-    let tables = [UNTAGGED, INVALIDATE, WRITE, READS, RFC7306];
-    for (name, segments, expected) in tables.into_iter().flat_map(rows) {
+    let named = [("SEND", SEND), ("FIRST_HALF", FIRST_HALF), ("READ", READ)];
+    let table = [UNTAGGED, INVALIDATE, WRITE, READS, RFC7306].concat();
+    for (name, segments, expected) in faults(&table, &named) {
         let mut engine = responder();
         let before = engine.memory.0[&1].bytes.clone();
         let (fault, legal) = segments.split_last().expect("a row has segments");
@@ -251,7 +230,7 @@ fn reads_beyond_ird_are_refused_at_the_next_power_of_two() {
 
 #[test]
 fn read_responses_must_continue_the_oldest_read_exactly() {
-    for (name, segments, expected) in rows(READ_RESPONSES) {
+    for (name, segments, expected) in faults(READ_RESPONSES, &[]) {
         let mut engine = reader();
         let error = engine.handle(&segments[0]).expect_err(name);
         assert_eq!(code(&error), expected, "{name}");

@@ -24,6 +24,20 @@ mod simulation;
 mod situations;
 mod suspensions;
 
+/// Checks a state machine. A row is an event and the states after it, in the order of `$all`, the
+/// states before it.
+macro_rules! transitions {
+    ($state:ty: $all:expr; $($name:literal: $event:expr => $after:expr;)+) => {$(
+        let event: fn(&mut $state) = $event;
+        for (before, expected) in $all.into_iter().zip($after) {
+            let mut state = before;
+            event(&mut state);
+            assert_eq!(state, expected, "{} in {before:?}", $name);
+        }
+    )+};
+}
+pub(crate) use transitions;
+
 /// Bytes written as groups of hexadecimal digits.
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text
