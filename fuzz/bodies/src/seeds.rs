@@ -7,108 +7,56 @@ use crate::seed::{Seed, hex, seed};
 
 /// Start-up frames: revision 1 and 2, enhanced, rejecting, with markers; the last is another
 /// protocol.
-const STARTUP: [(&str, &str); 9] = [
-    ("rev1-request", "4d504120494420526571204672616d6540010000"),
-    ("rev1-reply", "4d504120494420526570204672616d6540010000"),
-    (
-        "enhanced-request",
-        "4d504120494420526571204672616d65500200088004c00444415421",
-    ),
-    (
-        "enhanced-reply",
-        "4d504120494420526570204672616d655002000480048004",
-    ),
-    (
-        "siw-request",
-        "4d504120494420526571204672616d651002000400040004",
-    ),
-    (
-        "siw-reply",
-        "4d504120494420526570204672616d651002000400040004",
-    ),
-    ("reject", "4d504120494420526570204672616d65600100026e6f"),
-    ("markers", "4d504120494420526571204672616d65c0010000"),
-    ("http", "474554202f20485454502f312e310d0a"),
-];
+const STARTUP: &str = "\
+rev1-request: 4d504120494420526571204672616d6540010000
+rev1-reply: 4d504120494420526570204672616d6540010000
+enhanced-request: 4d504120494420526571204672616d65500200088004c00444415421
+enhanced-reply: 4d504120494420526570204672616d655002000480048004
+siw-request: 4d504120494420526571204672616d651002000400040004
+siw-reply: 4d504120494420526570204672616d651002000400040004
+reject: 4d504120494420526570204672616d65600100026e6f
+markers: 4d504120494420526571204672616d65c0010000
+http: 474554202f20485454502f312e310d0a
+";
 
-/// Streams of FPDUs: of an initiator, of a responder, and captured from siw. The FPDUs of
-/// `two-segments` have no CRC.
-const STREAMS: [(&str, Side, &[&str]); 6] = [
-    (
-        "initiator-rev1",
-        Side::Responder,
-        &[
-            "001741430000000000000000000000010000000068656c6c6f000000b990b10c",
-            "001bc14011223344000000000000100048656c6c6f2c206957415250210000\
-             00b11d0e65",
-        ],
-    ),
-    (
-        "initiator-read",
-        Side::Responder,
-        &[
-            "002e41410000000000000001000000010000000000000000000000000000000000000000000000010000\
-             000000000000ba10e3c9",
-            "002e414100000000000000010000000100000000\
-             0a0b0c01000000000000200000000010112233440000000000001008bf750ab4",
-        ],
-    ),
-    (
-        "initiator-rtr-write",
-        Side::Responder,
-        &[
-            "000ec140000000010000000000000000ebd34c5f",
-            "001a414800000000000000000000000100000000010203040506070806c22805",
-        ],
-    ),
-    (
-        "responder-terminate",
-        Side::Initiator,
-        &[
-            "0012414300000000000000000000000100000000587be8c4",
-            "002641470000000000000002000000010000000\
-             01100c0000013c140deadbe00000000000000300007f86cd6",
-        ],
-    ),
-    (
-        "siw-terminate",
-        Side::Initiator,
-        &[
-            "002a414700000000000000020000000100000000210203000005414300000000000000000000000100000\
-             000c5d505cb",
-        ],
-    ),
-    (
-        "two-segments",
-        Side::Responder,
-        &[
-            "001a014300000000000000000000000100000000414243444546474800000000",
-            "001441430000000000000000000000010000000849\
-             4a000000000000",
-        ],
-    ),
-];
+/// FPDUs with their CRCs, and the end that receives them: streams of an initiator, of a responder,
+/// and captured from siw.
+const STREAMS: &str = "\
+initiator-rev1 of responder: \
+    001741430000000000000000000000010000000068656c6c6f000000b990b10c \
+    001bc14011223344000000000000100048656c6c6f2c20695741525021000000b11d0e65
+initiator-read of responder: \
+    002e4141000000000000000100000001000000000000000000000000000000000000000000000001\
+    0000000000000000ba10e3c9 \
+    002e4141000000000000000100000001000000000a0b0c0100000000000020000000001011223344\
+    0000000000001008bf750ab4
+initiator-rtr-write of responder: \
+    000ec140000000010000000000000000ebd34c5f \
+    001a414800000000000000000000000100000000010203040506070806c22805
+responder-terminate of initiator: \
+    0012414300000000000000000000000100000000587be8c4 \
+    00264147000000000000000200000001000000001100c0000013c140deadbe000000000000003000\
+    07f86cd6
+siw-terminate of initiator: \
+    002a4147000000000000000200000001000000002102030000054143000000000000000000000001\
+    00000000c5d505cb
+two-segments of responder: \
+    001a014300000000000000000000000100000000414243444546474800000000 \
+    0014414300000000000000000000000100000008494a000000000000
+";
 
-/// Terminate messages without their DDP header, in the layout of the RFC and of siw.
-const TERMINATES: [(&str, &str); 8] = [
-    ("tagged", "1100c0000013c140deadbe000000000000003000"),
-    (
-        "read-bounds",
-        "0101e000002e414100000000000000010000000300000000\
-         0a0b0c0100000000000020000000100011223344000000000\
-         0fff000",
-    ),
-    ("crc", "20020000"),
-    (
-        "siw-no-buffer",
-        "21020300000541430000000000000000000000010000\
-         0000",
-    ),
-    ("siw-crc", "02020000"),
-    ("siw-bad-reply", "02040000"),
-    ("ird", "20060000"),
-    ("unknown", "f3770000"),
-];
+/// Terminate messages behind their DDP header, in the layout of the RFC and of siw.
+const TERMINATES: &str = "\
+tagged: 1100c0000013c140deadbe000000000000003000
+read-bounds: 0101e000002e4141000000000000000100000003000000000a0b0c010000000000002000000010001122\
+    33440000000000fff000
+crc: 20020000
+siw-no-buffer: 210203000005414300000000000000000000000100000000
+siw-crc: 02020000
+siw-bad-reply: 02040000
+ird: 20060000
+unknown: f3770000
+";
 
 const CONFS: [(&str, &str); 7] = [
     (
@@ -140,10 +88,12 @@ const CONFS: [(&str, &str); 7] = [
     ),
 ];
 
-#[derive(Clone, Copy)]
-enum Side {
-    Initiator,
-    Responder,
+/// The rows of a table: a name, and bytes as hexadecimal digits.
+fn rows(table: &'static str) -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    table.lines().map(|row| {
+        let (name, digits) = row.split_once(": ").expect("a name and digits");
+        (name, hex(digits))
+    })
 }
 
 /// Every seed.
@@ -153,8 +103,8 @@ pub fn all() -> Vec<Seed> {
     seeds.extend(streams());
     seeds.extend(scripts());
     seeds.extend(reassembly());
-    seeds.extend(TERMINATES.map(|(name, message)| {
-        let bytes = [vec![2, 0, 0, 0, 0], hex(message)].concat();
+    seeds.extend(rows(TERMINATES).map(|(name, message)| {
+        let bytes = [vec![2, 0, 0, 0, 0], message].concat();
         seed("terminate", name, bytes)
     }));
     seeds.extend(CONFS.map(|(name, text)| seed("dat_conf", name, text.into())));
@@ -173,12 +123,12 @@ pub fn all() -> Vec<Seed> {
 
 fn startup() -> Vec<Seed> {
     let mut seeds = Vec::new();
-    for (name, frame) in STARTUP {
+    for (name, frame) in rows(STARTUP) {
         for (kind, flags) in [("plain", 0x12), ("all", 0xFF), ("enhanced", 0xDB)] {
             // Initiator: IRD 4, at most 16; ORD 4. Responder: IRD 4, ORD 4. Private data: at most
             // 256 bytes in a Request, and one byte in the answer.
             let mut bytes = vec![flags, 4, 0, 16, 0, 4, 0, 4, 0, 4, 0, 0, 1, 1];
-            bytes.extend(hex(frame));
+            bytes.extend(&frame);
             seeds.push(seed("mpa_startup", format!("{name}-{kind}"), bytes));
         }
     }
@@ -186,16 +136,14 @@ fn startup() -> Vec<Seed> {
 }
 
 fn streams() -> impl Iterator<Item = Seed> {
-    STREAMS.into_iter().map(|(name, side, fpdus)| {
-        let role = match side {
-            Side::Initiator => 1,
-            Side::Responder => 0,
-        };
-        // The flags select a raw stream and the RTR Write. Then: IRD 4 and ORD 4; two receives; no
-        // work; cuts of 3 and 30 bytes.
+    rows(STREAMS).map(|(name, fpdus)| {
+        let (name, side) = name.split_once(" of ").expect("a name and a receiver");
+        let role = u8::from(side == "initiator");
+        // Raw, RTR Write; IRD and ORD 4; two receives; no work; cuts of 3 and 30 bytes. The streams
+        // without CRC have it off.
         let crc_off = if name == "two-segments" { 2 } else { 0 };
         let mut bytes = vec![0x20 | 0x10 | crc_off | role, 4, 4, 2, 8, 8, 0, 2, 3, 30];
-        fpdus.iter().for_each(|fpdu| bytes.extend(hex(fpdu)));
+        bytes.extend(fpdus);
         seed("fpdu_stream", name, bytes)
     })
 }

@@ -61,87 +61,53 @@ fn read(len: u32, stag: u32, to: u64) -> Vec<u8> {
 
 type Make = fn(&Target, u32) -> Vec<u8>;
 
+/// Declares attacks: the section and the name, and the function.
+macro_rules! attacks {
+    ($($name:literal: $make:expr;)+) => {
+        &[$(($name, $make)),+]
+    };
+}
+
 /// Functions that make the segment of an attack, by section and attack. Their second argument is
 /// the MSN of the next Send.
-const ATTACKS: [(&str, Make); 25] = [
-    ("6.1.1 write with a guessed STag", |it, _| {
-        write(it.open.0 ^ 0x100, it.open.1, &[1; 8])
-    }),
-    ("6.1.1 read with a guessed STag", |it, _| {
-        read(8, it.open.0 ^ 0x100, it.open.1)
-    }),
-    ("6.1.1 write to another protection domain", |it, _| {
-        write(it.other_domain.0, it.other_domain.1, &[1])
-    }),
-    ("6.1.1 read of another protection domain", |it, _| {
-        read(8, it.other_domain.0, it.other_domain.1)
-    }),
-    ("6.1.1 write to the window of another stream", |it, _| {
-        write(it.other_stream.0, it.other_stream.1, &[1])
-    }),
-    ("6.2.1 write of the byte after the region", |it, _| {
-        write(it.open.0, it.open.1 + LEN as u64, &[1])
-    }),
-    ("6.2.1 write across the end of the region", |it, _| {
-        write(it.open.0, it.open.1 + 1, &[1; LEN])
-    }),
-    ("6.2.1 write from the byte before the region", |it, _| {
-        write(it.open.0, it.open.1 - 1, &[1; 2])
-    }),
-    ("6.2.1 write at an address that wraps", |it, _| {
-        write(it.open.0, u64::MAX, &[1; 8])
-    }),
-    ("6.2.1 write at address 0", |it, _| {
-        write(it.open.0, 0, &[1; 8])
-    }),
-    ("6.2.1 Read Response without a request", |it, _| {
+const ATTACKS: &[(&str, Make)] = attacks! {
+    "6.1.1 write with a guessed STag": |it, _| write(it.open.0 ^ 0x100, it.open.1, &[1; 8]);
+    "6.1.1 read with a guessed STag": |it, _| read(8, it.open.0 ^ 0x100, it.open.1);
+    "6.1.1 write to another protection domain":
+        |it, _| write(it.other_domain.0, it.other_domain.1, &[1]);
+    "6.1.1 read of another protection domain":
+        |it, _| read(8, it.other_domain.0, it.other_domain.1);
+    "6.1.1 write to the window of another stream":
+        |it, _| write(it.other_stream.0, it.other_stream.1, &[1]);
+    "6.2.1 write of the byte after the region":
+        |it, _| write(it.open.0, it.open.1 + LEN as u64, &[1]);
+    "6.2.1 write across the end of the region": |it, _| write(it.open.0, it.open.1 + 1, &[1; LEN]);
+    "6.2.1 write from the byte before the region": |it, _| write(it.open.0, it.open.1 - 1, &[1; 2]);
+    "6.2.1 write at an address that wraps": |it, _| write(it.open.0, u64::MAX, &[1; 8]);
+    "6.2.1 write at address 0": |it, _| write(it.open.0, 0, &[1; 8]);
+    "6.2.1 Read Response without a request": |it, _| {
         let mut segment = write(it.open.0, it.open.1, &[1; 8]);
         segment[1] = 0x42;
         segment
-    }),
-    ("6.3.1 read of the byte after the region", |it, _| {
-        read(1, it.open.0, it.open.1 + LEN as u64)
-    }),
-    ("6.3.1 read across the end of the region", |it, _| {
-        read(LEN as u32 + 1, it.open.0, it.open.1)
-    }),
-    ("6.3.1 read from the byte before the region", |it, _| {
-        read(2, it.open.0, it.open.1 - 1)
-    }),
-    ("6.3.1 read of 4 GiB", |it, _| {
-        read(u32::MAX, it.open.0, it.open.1)
-    }),
-    ("6.3.3 write to a deregistered region", |it, _| {
-        write(it.deregistered.0, it.deregistered.1, &[1; 8])
-    }),
-    ("6.3.3 read of a deregistered region", |it, _| {
-        read(8, it.deregistered.0, it.deregistered.1)
-    }),
-    ("6.3.5 write to a read-only region", |it, _| {
-        write(it.readable.0, it.readable.1, &[1; 8])
-    }),
-    ("6.3.5 read of a write-only region", |it, _| {
-        read(8, it.writable.0, it.writable.1)
-    }),
-    ("6.4.5 invalidation of a region", |it, msn| {
-        untagged(4, it.open.0, (0, msn, 0))
-    }),
-    ("6.4 Send to an undefined queue number", |_, msn| {
-        untagged(3, 0, (7, msn, 0))
-    }),
-    ("6.4 Send with an MSN that is too high", |_, msn| {
-        untagged(3, 0, (0, msn + 5, 0))
-    }),
-    ("6.4 Send with an MSN that was received", |_, msn| {
-        untagged(3, 0, (0, msn - 1, 0))
-    }),
-    ("6.4 Send whose first segment has an offset", |_, msn| {
-        [untagged(3, 0, (0, msn, 9)), vec![1; 8]].concat()
-    }),
-    ("6.4 Send that is longer than its receive", |_, msn| {
-        [untagged(3, 0, (0, msn, 0)), vec![1; LEN + 1]].concat()
-    }),
-];
+    };
+    "6.3.1 read of the byte after the region": |it, _| read(1, it.open.0, it.open.1 + LEN as u64);
+    "6.3.1 read across the end of the region": |it, _| read(LEN as u32 + 1, it.open.0, it.open.1);
+    "6.3.1 read from the byte before the region": |it, _| read(2, it.open.0, it.open.1 - 1);
+    "6.3.1 read of 4 GiB": |it, _| read(u32::MAX, it.open.0, it.open.1);
+    "6.3.3 write to a deregistered region":
+        |it, _| write(it.deregistered.0, it.deregistered.1, &[1; 8]);
+    "6.3.3 read of a deregistered region": |it, _| read(8, it.deregistered.0, it.deregistered.1);
+    "6.3.5 write to a read-only region": |it, _| write(it.readable.0, it.readable.1, &[1; 8]);
+    "6.3.5 read of a write-only region": |it, _| read(8, it.writable.0, it.writable.1);
+    "6.4.5 invalidation of a region": |it, msn| untagged(4, it.open.0, (0, msn, 0));
+    "6.4 Send to an undefined queue number": |_, msn| untagged(3, 0, (7, msn, 0));
+    "6.4 Send with an MSN that is too high": |_, msn| untagged(3, 0, (0, msn + 5, 0));
+    "6.4 Send with an MSN that was received": |_, msn| untagged(3, 0, (0, msn - 1, 0));
+    "6.4 Send whose first segment has an offset":
+        |_, msn| [untagged(3, 0, (0, msn, 9)), vec![1; 8]].concat();
+    "6.4 Send that is longer than its receive":
+        |_, msn| [untagged(3, 0, (0, msn, 0)), vec![1; LEN + 1]].concat();
+};
 
 /// Returns the length of the header of a segment.
 fn header_len(segment: &[u8]) -> usize {
@@ -279,7 +245,7 @@ fn run(testbed: &Testbed<'_>, make: Make, is_local: bool) -> (Event, (u8, u8)) {
 #[test]
 fn an_attack_ends_the_same_way_over_both_carriers() {
     with_testbed(|testbed| {
-        for (name, make) in ATTACKS {
+        for &(name, make) in ATTACKS {
             let over_tcp = run(testbed, make, false);
             let through_memory = run(testbed, make, true);
             assert_eq!(over_tcp.0, Event::Broken, "{name}");

@@ -46,116 +46,65 @@ const NO_QUEUE: &str = "libsiw refuses the queue at one offset of the device's f
 const NO_BYTES: &str =
     "the tool registers a region of 0 bytes, which no RDMA device of the kernel accepts";
 
-const DIFFERENCES: &[Difference] = &[
-    Difference {
-        configurations: OFA_ON_SIW,
-        lines: &[
-            "dtestsrq -c 100",
-            "dtestcm plain",
-            "dtestcm -m -c 100 -b 10",
-            "dtestcm -w",
-        ],
-        message: "DAPL ERR create_qp Invalid argument",
-        why: NO_QUEUE,
-    },
-    Difference {
-        configurations: OFA_ON_SIW,
-        lines: &["dapltest -T L -w 16 -m 1000 limit_evd"],
-        message: "killed by signal 11",
-        why: NO_QUEUE,
-    },
-    Difference {
-        configurations: OFA_ON_SIW,
-        lines: &[
-            "dapltest -T L -w 8 -m 100 limit_ep",
-            "dapltest -T L -w 16 -m 1000 limit_ep",
-            "dapltest -T L -w 16 -m 1000 limit_rsp",
-            "dapltest -T L -w 16 -m 1000 limit_psp",
-            "dapltest -T L -w 16 -m 1000 limit_lmr",
-            "dapltest -T L -w 16 -m 1000 limit_size_lmr",
-            "dapltest -T L -w 16 -m 1000 limit_rpost",
-        ],
-        message: "DAPL ERR create_qp Invalid argument",
-        why: NO_QUEUE,
-    },
-    Difference {
-        configurations: OFA,
-        lines: &["dtest -b 0*"],
-        message: "DAPL ERR reg_mr Cannot allocate memory",
-        why: NO_BYTES,
-    },
-    Difference {
-        configurations: OFA_ON_RXE,
-        lines: &["dtestx -q"],
-        message: "open_hca",
-        why: "OFA's provider warns when a program opens it only to query it, and Debian builds it \
-              without counters",
-    },
-    Difference {
-        configurations: OFA,
-        lines: &["dtestsrq plain", "dtestsrq -c*", "dtestsrq -b*"],
-        message: HANGS,
-        why: "the tool waits for the event that an endpoint has left its SRQ; neither rdma_rxe nor \
-              siw reports it",
-    },
-    Difference {
-        configurations: OURS_ON_DEVICES,
-        lines: &["dtest -b 0*"],
-        message: "Error registering Receive RDMA buffer: DAT_INVALID_PARAMETER",
-        why: NO_BYTES,
-    },
-    Difference {
-        configurations: IB_ON_SIW,
-        lines: &["dtestx -q"],
-        message: "DAT_EXTENSION_INTERFACE=TRUE",
-        why: "siw has neither atomics nor immediate data",
-    },
-    Difference {
-        configurations: IB_ON_SIW,
-        lines: &["dtestx*"],
-        message: "IB extension not supported",
-        why: "siw has neither atomics nor immediate data",
-    },
-    Difference {
-        configurations: OFA,
-        lines: &["dapltest -T F -f mem"],
-        message: "failed in file",
-        why: "OFA's provider passes a length of 0 to the device, and returns the device's error \
-              instead of DAT_LENGTH_ERROR",
-    },
-    Difference {
-        configurations: BELOW_OFAS_LIBRARY,
-        lines: &["dapltest -T F -f queryinfo"],
-        message: "killed by signal 11",
-        why: "the tool passes the handle of an IA where another handle is required, and OFA's \
-              library does not check it",
-    },
-    Difference {
-        configurations: OFA_BELOW_OURS,
-        lines: &["dapltest -T F -f queryinfo"],
-        message: "dapl_fft_queryinfo.c, line 286",
-        why: "the device has no memory windows, so OFA's provider cannot create an RMR",
-    },
-    Difference {
-        configurations: &["ib-siw"],
-        lines: &["dapltest -T F -f queryinfo"],
-        message: "dapl_fft_queryinfo.c, line 286",
-        why: "siw has no memory windows, and the tool creates an RMR",
-    },
-    Difference {
-        configurations: OFA_ON_SIW,
-        lines: &["dtestx -q"],
-        message: "open_hca",
-        why: "siw has neither atomics nor immediate data, and OFA's provider prints a warning when \
-              a program queries them",
-    },
-    Difference {
-        configurations: OFA_ON_SIW,
-        lines: &["dtestx*"],
-        message: "IB extension not supported",
-        why: "siw has neither atomics nor immediate data, so OFA's provider offers no extension",
-    },
-];
+/// Declares differences: the configurations, the lines, the message and the reason.
+macro_rules! differences {
+    ($($configurations:expr; $($line:literal),+ => $message:expr, $why:expr;)+) => {
+        &[$(Difference {
+            configurations: $configurations,
+            lines: &[$($line),+],
+            message: $message,
+            why: $why,
+        }),+]
+    };
+}
+
+const DIFFERENCES: &[Difference] = differences! {
+    OFA_ON_SIW; "dtestsrq -c 100", "dtestcm plain", "dtestcm -m -c 100 -b 10", "dtestcm -w"
+        => "DAPL ERR create_qp Invalid argument", NO_QUEUE;
+    OFA_ON_SIW; "dapltest -T L -w 16 -m 1000 limit_evd" => "killed by signal 11", NO_QUEUE;
+    OFA_ON_SIW;
+        "dapltest -T L -w 8 -m 100 limit_ep", "dapltest -T L -w 16 -m 1000 limit_ep",
+        "dapltest -T L -w 16 -m 1000 limit_rsp", "dapltest -T L -w 16 -m 1000 limit_psp",
+        "dapltest -T L -w 16 -m 1000 limit_lmr", "dapltest -T L -w 16 -m 1000 limit_size_lmr",
+        "dapltest -T L -w 16 -m 1000 limit_rpost"
+        => "DAPL ERR create_qp Invalid argument", NO_QUEUE;
+    OFA; "dtest -b 0*" => "DAPL ERR reg_mr Cannot allocate memory", NO_BYTES;
+    OFA_ON_RXE; "dtestx -q"
+        => "open_hca",
+        "OFA's provider warns when a program opens it only to query it, and Debian builds it \
+         without counters";
+    OFA; "dtestsrq plain", "dtestsrq -c*", "dtestsrq -b*"
+        => HANGS,
+        "the tool waits for the event that an endpoint has left its SRQ; neither rdma_rxe nor \
+         siw reports it";
+    OURS_ON_DEVICES; "dtest -b 0*"
+        => "Error registering Receive RDMA buffer: DAT_INVALID_PARAMETER", NO_BYTES;
+    IB_ON_SIW; "dtestx -q"
+        => "DAT_EXTENSION_INTERFACE=TRUE", "siw has neither atomics nor immediate data";
+    IB_ON_SIW; "dtestx*"
+        => "IB extension not supported", "siw has neither atomics nor immediate data";
+    OFA; "dapltest -T F -f mem"
+        => "failed in file",
+        "OFA's provider passes a length of 0 to the device, and returns the device's error \
+         instead of DAT_LENGTH_ERROR";
+    BELOW_OFAS_LIBRARY; "dapltest -T F -f queryinfo"
+        => "killed by signal 11",
+        "the tool passes the handle of an IA where another handle is required, and OFA's \
+         library does not check it";
+    OFA_BELOW_OURS; "dapltest -T F -f queryinfo"
+        => "dapl_fft_queryinfo.c, line 286",
+        "the device has no memory windows, so OFA's provider cannot create an RMR";
+    &["ib-siw"]; "dapltest -T F -f queryinfo"
+        => "dapl_fft_queryinfo.c, line 286",
+        "siw has no memory windows, and the tool creates an RMR";
+    OFA_ON_SIW; "dtestx -q"
+        => "open_hca",
+        "siw has neither atomics nor immediate data, and OFA's provider prints a warning when \
+         a program queries them";
+    OFA_ON_SIW; "dtestx*"
+        => "IB extension not supported",
+        "siw has neither atomics nor immediate data, so OFA's provider offers no extension";
+};
 
 /// Lines that pass or fail by chance, and the texts of their failures. Accepted results are a pass,
 /// the listed failure, and a hang, because the other end may wait for the connection that broke.

@@ -32,40 +32,28 @@ fn crossing(active: Message, passive: Message) -> [[Step; 4]; 2] {
     ]
 }
 
-/// Checks what may follow two crossing messages, in both orders.
-fn after_crossing(
-    before: &[Step],
-    active: Message,
-    passive: Message,
-    rows: &[(Step, Result<(), Broken>)],
-) {
-    for cross in crossing(active, passive) {
-        for (last, result) in rows {
-            let steps = [before, &cross, &[*last]].concat();
-            assert_eq!(pipelined(&steps), *result, "{steps:?}");
-        }
-    }
+/// Checks what may follow two crossing messages, in both orders: the steps before, the messages of
+/// the active and of the passive side; then messages and their results.
+macro_rules! after_crossing {
+    ($before:expr, $active:expr, $passive:expr; $($side:ident $message:expr => $result:expr,)+) => {
+        for cross in crossing($active, $passive) {$(
+            let steps = [&$before[..], &cross, &[Delivers($side, $message)]].concat();
+            assert_eq!(pipelined(&steps), $result, "{steps:?}");
+        )+}
+    };
 }
 
 const SINK: Message = sink_avail(500, 0);
 
 #[test]
 fn data_that_crosses_sink_avail_uses_it_up() {
-    after_crossing(
-        &[],
-        data(1),
-        SINK,
-        &[
-            (Delivers(Active, written(1)), Err(Broken::WriteDone)),
-            (Delivers(Active, src_avail(9, 0)), Ok(())),
-            (Delivers(Passive, sink_avail(500, 0)), Ok(())),
-            (
-                Delivers(Passive, sink_avail(500, 1)),
-                Err(Broken::NonDiscards),
-            ),
-            (Delivers(Passive, SINK_CANCEL), Err(Broken::Cancel)),
-        ],
-    );
+    after_crossing! { &[], data(1), SINK;
+        Active written(1) => Err(Broken::WriteDone),
+        Active src_avail(9, 0) => Ok(()),
+        Passive sink_avail(500, 0) => Ok(()),
+        Passive sink_avail(500, 1) => Err(Broken::NonDiscards),
+        Passive SINK_CANCEL => Err(Broken::Cancel),
+    }
 }
 
 #[test]
@@ -105,29 +93,18 @@ fn one_data_message_uses_up_exactly_one_advertisement() {
 
 #[test]
 fn a_valid_sink_avail_revokes_source_advertisements() {
-    after_crossing(
-        &[Delivers(Active, src_avail(50, 0))],
-        src_avail(60, 0),
-        read(50),
-        &[(Delivers(Passive, SINK), Err(Broken::SinkBehindSource))],
-    );
-    after_crossing(
-        &[],
-        src_avail(60, 0),
-        SINK,
-        &[
-            (Delivers(Passive, read(1)), Err(Broken::ReadDone)),
-            (Delivers(Passive, SEND_SM), Err(Broken::SendSm)),
-            (Delivers(Active, SRC_CANCEL), Err(Broken::Cancel)),
-            (
-                Delivers(Active, src_avail(60, 0)),
-                Err(Broken::SourceBehindSink),
-            ),
-            (Delivers(Active, written(1)), Ok(())),
-            (Delivers(Active, data(1)), Ok(())),
-            (Delivers(Active, FIN), Ok(())),
-        ],
-    );
+    after_crossing! { &[Delivers(Active, src_avail(50, 0))], src_avail(60, 0), read(50);
+        Passive SINK => Err(Broken::SinkBehindSource),
+    }
+    after_crossing! { &[], src_avail(60, 0), SINK;
+        Passive read(1) => Err(Broken::ReadDone),
+        Passive SEND_SM => Err(Broken::SendSm),
+        Active SRC_CANCEL => Err(Broken::Cancel),
+        Active src_avail(60, 0) => Err(Broken::SourceBehindSink),
+        Active written(1) => Ok(()),
+        Active data(1) => Ok(()),
+        Active FIN => Ok(()),
+    }
 }
 
 #[test]
@@ -165,86 +142,52 @@ fn sink_avail_ends_the_cancel_of_source_advertisements() {
 #[test]
 fn a_cancel_that_crosses_the_last_read_or_a_refusal_has_no_answer() {
     for answer in [read(60), SEND_SM] {
-        after_crossing(
-            &[Delivers(Active, src_avail(60, 0))],
-            SRC_CANCEL,
-            answer,
-            &[
-                (Delivers(Passive, SEND_SM), Err(Broken::SendSm)),
-                (Delivers(Active, SRC_CANCEL), Err(Broken::Cancel)),
-                (Delivers(Active, src_avail(60, 0)), Ok(())),
-                (Delivers(Active, data(1)), Ok(())),
-            ],
-        );
+        after_crossing! { &[Delivers(Active, src_avail(60, 0))], SRC_CANCEL, answer;
+            Passive SEND_SM => Err(Broken::SendSm),
+            Active SRC_CANCEL => Err(Broken::Cancel),
+            Active src_avail(60, 0) => Ok(()),
+            Active data(1) => Ok(()),
+        }
     }
     // A partial read leaves something to cancel.
-    after_crossing(
-        &[Delivers(Active, src_avail(60, 0))],
-        SRC_CANCEL,
-        read(59),
-        &[
-            (Delivers(Passive, SEND_SM), Ok(())),
-            (Delivers(Passive, read(1)), Ok(())),
-            (Delivers(Passive, read(2)), Err(Broken::ReadDone)),
-            (Delivers(Active, data(1)), Err(Broken::DataBehindAdvert)),
-        ],
-    );
+    after_crossing! { &[Delivers(Active, src_avail(60, 0))], SRC_CANCEL, read(59);
+        Passive SEND_SM => Ok(()),
+        Passive read(1) => Ok(()),
+        Passive read(2) => Err(Broken::ReadDone),
+        Active data(1) => Err(Broken::DataBehindAdvert),
+    }
 }
 
 #[test]
 fn a_cancel_that_crosses_the_use_of_the_memory_has_no_answer() {
     for use_up in [written(5), data(5)] {
-        after_crossing(
-            &[Delivers(Passive, SINK)],
-            use_up,
-            SINK_CANCEL,
-            &[
-                (
-                    Delivers(Active, SINK_CANCEL_ACK),
-                    Err(Broken::SinkCancelAck),
-                ),
-                (Delivers(Passive, SINK_CANCEL), Err(Broken::Cancel)),
-                (Delivers(Passive, sink_avail(ROOM, 0)), Ok(())),
-            ],
-        );
+        after_crossing! { &[Delivers(Passive, SINK)], use_up, SINK_CANCEL;
+            Active SINK_CANCEL_ACK => Err(Broken::SinkCancelAck),
+            Passive SINK_CANCEL => Err(Broken::Cancel),
+            Passive sink_avail(ROOM, 0) => Ok(()),
+        }
         // Of two advertisements one is left to be dropped.
-        after_crossing(
-            &[Delivers(Passive, SINK), Delivers(Passive, SINK)],
-            use_up,
-            SINK_CANCEL,
-            &[
-                (Delivers(Active, SINK_CANCEL_ACK), Ok(())),
-                (Delivers(Active, written(500)), Ok(())),
-                (Delivers(Passive, SINK_CANCEL), Err(Broken::Cancel)),
-                (
-                    Delivers(Passive, sink_avail(ROOM, 0)),
-                    Err(Broken::AdvertLimit),
-                ),
-            ],
-        );
+        after_crossing! { &[Delivers(Passive, SINK), Delivers(Passive, SINK)], use_up, SINK_CANCEL;
+            Active SINK_CANCEL_ACK => Ok(()),
+            Active written(500) => Ok(()),
+            Passive SINK_CANCEL => Err(Broken::Cancel),
+            Passive sink_avail(ROOM, 0) => Err(Broken::AdvertLimit),
+        }
     }
 }
 
 #[test]
 fn a_source_advertisement_that_crosses_a_refusal_may_not_be_read() {
-    after_crossing(
-        &[Delivers(Active, src_avail(60, 0))],
-        src_avail(70, 0),
-        SEND_SM,
-        &[
-            (Delivers(Passive, read(1)), Err(Broken::ReadOfCrossed)),
-            // The source may drop it, or cancel it.
-            (Delivers(Active, data(1)), Ok(())),
-            (Delivers(Active, SRC_CANCEL), Ok(())),
-            (Delivers(Active, FIN), Ok(())),
-        ],
-    );
-    after_crossing(
-        &[Delivers(Active, src_avail(60, 0))],
-        src_avail(70, 0),
-        SEND_SM,
-        &[(Delivers(Passive, SEND_SM), Ok(()))],
-    );
+    after_crossing! { &[Delivers(Active, src_avail(60, 0))], src_avail(70, 0), SEND_SM;
+        Passive read(1) => Err(Broken::ReadOfCrossed),
+        // The source may drop it, or cancel it.
+        Active data(1) => Ok(()),
+        Active SRC_CANCEL => Ok(()),
+        Active FIN => Ok(()),
+    }
+    after_crossing! { &[Delivers(Active, src_avail(60, 0))], src_avail(70, 0), SEND_SM;
+        Passive SEND_SM => Ok(()),
+    }
     let again = [
         Delivers(Active, src_avail(60, 0)),
         Delivers(Passive, SEND_SM),
@@ -257,18 +200,13 @@ fn a_source_advertisement_that_crosses_a_refusal_may_not_be_read() {
 #[test]
 fn answers_that_cross_the_change_to_combined_mode_are_about_withdrawn_memory() {
     for answer in [read(60), read(9), SEND_SM] {
-        after_crossing(
-            &[Delivers(Active, src_avail(60, 0))],
-            TO_COMBINED,
-            answer,
-            &[
-                (Delivers(Passive, read(1)), Err(Broken::ReadDone)),
-                (Delivers(Active, SRC_CANCEL), Err(Broken::Cancel)),
-                (Delivers(Active, src_avail(60, 1)), Ok(())),
-                (Delivers(Active, src_avail(60, 0)), Err(Broken::AdvertForm)),
-                (Delivers(Active, data(1)), Ok(())),
-            ],
-        );
+        after_crossing! { &[Delivers(Active, src_avail(60, 0))], TO_COMBINED, answer;
+            Passive read(1) => Err(Broken::ReadDone),
+            Active SRC_CANCEL => Err(Broken::Cancel),
+            Active src_avail(60, 1) => Ok(()),
+            Active src_avail(60, 0) => Err(Broken::AdvertForm),
+            Active data(1) => Ok(()),
+        }
     }
     // An advertisement that is made again before the answer is received is not touched by it.
     let steps = [
@@ -289,18 +227,13 @@ fn answers_that_cross_the_change_to_combined_mode_are_about_withdrawn_memory() {
 
 #[test]
 fn sink_avail_that_crosses_the_change_to_combined_mode_is_used_up() {
-    after_crossing(
-        &[],
-        TO_COMBINED,
-        SINK,
-        &[
-            (Delivers(Passive, SINK), Err(Broken::SinkAvail)),
-            (Delivers(Passive, SINK_CANCEL), Ok(())),
-            (Delivers(Active, written(1)), Ok(())),
-            (Delivers(Active, data(1)), Ok(())),
-            (Delivers(Active, src_avail(9, 1)), Ok(())),
-        ],
-    );
+    after_crossing! { &[], TO_COMBINED, SINK;
+        Passive SINK => Err(Broken::SinkAvail),
+        Passive SINK_CANCEL => Ok(()),
+        Active written(1) => Ok(()),
+        Active data(1) => Ok(()),
+        Active src_avail(9, 1) => Ok(()),
+    }
     // The message uses it up and is not counted.
     for used_by in [data(1), written(1)] {
         for (non_discards, result) in [(0, Ok(())), (1, Err(Broken::NonDiscards))] {
@@ -329,18 +262,14 @@ fn sink_avail_that_crosses_the_change_to_combined_mode_is_used_up() {
 
 #[test]
 fn payload_of_sink_avail_crosses_sink_avail_of_the_other_half() {
-    after_crossing(
-        &[Delivers(Passive, TO_PIPELINED)],
-        sink_avail(500, 0).payload(7),
-        sink_avail(600, 0).payload(8),
-        &[
-            (Delivers(Active, written(600)), Ok(())),
-            (Delivers(Active, written(601)), Err(Broken::WriteDone)),
-            (Delivers(Passive, written(500)), Ok(())),
-            (Delivers(Passive, written(501)), Err(Broken::WriteDone)),
-            (Delivers(Passive, sink_avail(ROOM, 0)), Ok(())),
-        ],
-    );
+    after_crossing! { &[Delivers(Passive, TO_PIPELINED)],
+        sink_avail(500, 0).payload(7), sink_avail(600, 0).payload(8);
+        Active written(600) => Ok(()),
+        Active written(601) => Err(Broken::WriteDone),
+        Passive written(500) => Ok(()),
+        Passive written(501) => Err(Broken::WriteDone),
+        Passive sink_avail(ROOM, 0) => Ok(()),
+    }
 }
 
 /// The sink does not acknowledge a cancel while it reads, so MSeqAck does not show that it has
