@@ -2,7 +2,7 @@
 
 use super::{
     code,
-    engine::{Engine, Pair, config, split},
+    engine::{Engine, Pair, SEND, config, split},
     faults, hex,
 };
 use crate::{
@@ -159,10 +159,7 @@ fn carrier_messages_are_transmitted_between_messages_and_ahead_of_work() {
 
 #[test]
 fn a_queued_carrier_message_is_not_overtaken_by_immediate_transmission() {
-    let send = WorkKind::Send {
-        solicited: false,
-        invalidate: None,
-    };
+    let send = SEND;
     let mut pair = agreed();
     let conn = &mut pair.initiator.conn;
     conn.queue_carrier(OFFER).expect("agreed");

@@ -41,6 +41,12 @@ impl Prng {
     }
 }
 
+/// A Send without event and without invalidation.
+pub(super) const SEND: WorkKind = WorkKind::Send {
+    solicited: false,
+    invalidate: None,
+};
+
 /// A registration.
 #[derive(Clone, Debug)]
 pub(super) struct Region {
@@ -233,15 +239,7 @@ impl Engine {
     }
 
     pub(super) fn post_send(&mut self, token: u64, bytes: Vec<u8>) {
-        self.post(
-            token,
-            WorkKind::Send {
-                solicited: false,
-                invalidate: None,
-            },
-            bytes,
-            false,
-        );
+        self.post(token, SEND, bytes, false);
     }
 
     pub(super) fn post_read(

@@ -1,7 +1,7 @@
 //! Captured frames, made and parsed by a complete connection, CRC included.
 
 use super::{
-    engine::{Engine, config},
+    engine::{Engine, SEND, config},
     hex,
 };
 use crate::{
@@ -342,10 +342,7 @@ fn markers_of_group_m_are_covered_by_the_crc() {
 
 impl Engine {
     fn post_expect_ended(&mut self) {
-        let kind = WorkKind::Send {
-            solicited: false,
-            invalidate: None,
-        };
+        let kind = SEND;
         let request = WorkRequest {
             token: 0,
             kind,

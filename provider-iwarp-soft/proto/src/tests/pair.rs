@@ -1,6 +1,6 @@
 //! Two connections that follow the rules, over a pipe that splits at random.
 
-use super::engine::{Engine, Pair, Prng, config};
+use super::engine::{Engine, Pair, Prng, SEND, config};
 use crate::{
     CompletionStatus, Config, Connection, Delivery, Ends, PostError, Role, Stag, StreamState,
     TransmitPayload, WorkKind, WorkRequest,
@@ -232,10 +232,7 @@ fn fenced_work_waits_for_earlier_reads_and_unfenced_does_not() {
     pair.responder.post_receive(101, 10);
     pair.initiator.post_read(0, (0x10, 0), (0x20, 0), 10, false);
     pair.initiator.post_send(1, b"a".to_vec());
-    let fenced = WorkKind::Send {
-        solicited: false,
-        invalidate: None,
-    };
+    let fenced = SEND;
     pair.initiator.post(2, fenced, b"b".to_vec(), true);
     let ends = |token| Some(Some(Ends::WorkRequest { token }));
     assert_eq!(
@@ -483,10 +480,7 @@ fn immediate_data_reports_the_length_of_the_write_before_it() {
         data: [7; 8],
         solicited: false,
     };
-    let send = || WorkKind::Send {
-        solicited: false,
-        invalidate: None,
-    };
+    let send = || SEND;
     let rows = [
         (
             "a Write",
@@ -671,10 +665,7 @@ fn end_of_the_stream_flushes_what_is_left_in_order() {
             .iter()
             .all(|done| done.status == CompletionStatus::Flushed)
     );
-    let kind = WorkKind::Send {
-        solicited: false,
-        invalidate: None,
-    };
+    let kind = SEND;
     let late = WorkRequest {
         token: 4,
         kind,
@@ -695,10 +686,7 @@ fn side(pair: &mut Pair, which: usize) -> &mut Engine {
 #[test]
 fn a_message_sent_at_once_is_the_one_that_would_have_been_queued() {
     let kinds = [
-        WorkKind::Send {
-            solicited: false,
-            invalidate: None,
-        },
+        SEND,
         WorkKind::Send {
             solicited: true,
             invalidate: Some(Stag(9)),
@@ -729,10 +717,7 @@ fn a_message_sent_at_once_is_the_one_that_would_have_been_queued() {
 
 #[test]
 fn nothing_is_sent_at_once_that_would_overtake_or_does_not_fit() {
-    let send = WorkKind::Send {
-        solicited: false,
-        invalidate: None,
-    };
+    let send = SEND;
     let mut pair = Pair::operational(1);
     let connection = &mut pair.initiator.conn;
     let longest = (connection.config().mulpdu - 18) as u32;
