@@ -123,7 +123,8 @@ impl Veth {
                 _ => program,
             };
             let shown = program.spawn()?.finish(DEADLINE)?.success()?.text;
-            let has_route = |address: &String| shown.contains(&format!("local {address} dev {device} "));
+            let has_route =
+                |address: &String| shown.contains(&format!("local {address} dev {device} "));
             if addresses.iter().all(has_route) {
                 return Ok(());
             }
