@@ -80,8 +80,8 @@ fn a_reader_that_waits_is_written_to() -> Result<()> {
     })
 }
 
-/// A writer waits for the next advertisement of a reader that has advertised its memory. If there is
-/// none, later writes do not wait.
+/// A writer waits for the next advertisement of a reader that has advertised its memory. If there
+/// is none, later writes do not wait.
 #[test]
 fn a_writer_waits_once_for_a_reader_that_does_not_read_again() -> Result<()> {
     const LEN: usize = 25_000;

@@ -209,6 +209,55 @@ fn many_threads_may_open_and_close_one_name() {
     println!("{}", succeed(&mut stage.command(&program, &conf)));
 }
 
+/// Values of each of the seven fields after the name.
+const VARIANTS: [&[&str]; 7] = [
+    &[
+        "u2", "u2.", "u002.010", "u1.2", "U2.0", "2.0", "u0x2.0", "u+2.0", "u2.0.0", "u2.0a",
+        "k2.0", "\"u2.0\"", "\"\"", "u 2.0", "u2 .0",
+    ],
+    &[
+        "threadsafe",
+        "threadsafeX",
+        "nonthreadsafeX",
+        "thread",
+        "ThreadSafe",
+        "non",
+        "nonnonthreadsafe",
+    ],
+    &[
+        "defaulty",
+        "nondefault",
+        "nondefaulty",
+        "DEFAULT",
+        "defaul",
+        "\"default\"",
+    ],
+    &["\"\"", "\"/a b/c.so\"", "l#ib.so", "#lib.so", "\"a\\\"b\""],
+    &[
+        "dapl",
+        "dapl.2",
+        "dapl.2.",
+        "dapl..0",
+        "dapl.x.0",
+        "dapl.2.0x",
+        "d.ap.2.0",
+        ".2.0",
+        "\"d.2.0\"",
+        "2.0.0",
+    ],
+    &["p", "\"\"", "\"p\"\"q\"", "p\\ q", "\"p\\\\\""],
+    &[
+        "p",
+        "",
+        "\"\" extra",
+        "\"\" # comment",
+        "\"\"# comment",
+        "\"\"\r",
+        "\"\"\t \t",
+        "\"open",
+    ],
+];
+
 /// Lines whose first field is their number: good lines, bad lines, and odd cases of the grammar.
 /// Two kinds are omitted: versions without digits, which OFA's library accepts as 0.0 although such
 /// an entry cannot be opened, and an unclosed quote in the seventh field, which crashes OFA's
@@ -223,55 +272,8 @@ fn lines_of_all_kinds() -> Vec<String> {
         "\"p 0\"",
         "\"\"",
     ];
-    let variants: [&[&str]; 7] = [
-        &[
-            "u2", "u2.", "u002.010", "u1.2", "U2.0", "2.0", "u0x2.0", "u+2.0", "u2.0.0", "u2.0a",
-            "k2.0", "\"u2.0\"", "\"\"", "u 2.0", "u2 .0",
-        ],
-        &[
-            "threadsafe",
-            "threadsafeX",
-            "nonthreadsafeX",
-            "thread",
-            "ThreadSafe",
-            "non",
-            "nonnonthreadsafe",
-        ],
-        &[
-            "defaulty",
-            "nondefault",
-            "nondefaulty",
-            "DEFAULT",
-            "defaul",
-            "\"default\"",
-        ],
-        &["\"\"", "\"/a b/c.so\"", "l#ib.so", "#lib.so", "\"a\\\"b\""],
-        &[
-            "dapl",
-            "dapl.2",
-            "dapl.2.",
-            "dapl..0",
-            "dapl.x.0",
-            "dapl.2.0x",
-            "d.ap.2.0",
-            ".2.0",
-            "\"d.2.0\"",
-            "2.0.0",
-        ],
-        &["p", "\"\"", "\"p\"\"q\"", "p\\ q", "\"p\\\\\""],
-        &[
-            "p",
-            "",
-            "\"\" extra",
-            "\"\" # comment",
-            "\"\"# comment",
-            "\"\"\r",
-            "\"\"\t \t",
-            "\"open",
-        ],
-    ];
     let mut lines = Vec::new();
-    for (index, values) in variants.iter().enumerate() {
+    for (index, values) in VARIANTS.iter().enumerate() {
         for value in *values {
             let mut fields = good;
             fields[index] = value;
