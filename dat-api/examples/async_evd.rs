@@ -198,7 +198,7 @@ async fn run_client(service: u64, first: u64) -> Result<()> {
     let end = End::new(&ia)?;
     let address = ia.attr()?.address.context("the adapter has no address")?;
     end.ep
-        .start_connect(address, service, Some(Duration::from_secs(10)), b"")?;
+        .start_connect(address, service, Some(Duration::from_secs(60)), b"")?;
     end.becomes(ConnectionKind::Established).await?;
     for number in first..first + ROUNDS {
         end.send(number)?;

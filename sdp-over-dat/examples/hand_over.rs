@@ -24,7 +24,7 @@ const REQUESTS: u32 = 2_000;
 const AHEAD: u32 = 100;
 /// The length of a request.
 const LEN: usize = 4;
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn main() -> io::Result<()> {
     let mut args = env::args().skip(1);

@@ -12,7 +12,7 @@ use dat_api::{
 };
 
 /// A timeout that is longer than any step of the examples takes.
-pub(crate) const SOON: Option<Duration> = Some(Duration::from_secs(10));
+pub(crate) const SOON: Option<Duration> = Some(Duration::from_secs(60));
 
 /// Returns the adapter that the command line names, or that of the loopback interface.
 pub(crate) fn adapter() -> String {

@@ -360,7 +360,7 @@ fn connects_two(side: &mut Side<'_>) -> Result<()> {
     let patience = Some(side.patience());
     first.start_connect(address, conn_qual, patience, &[1])?;
     second.start_connect(address, conn_qual, patience, &[2])?;
-    both_established(&first, &second, &kit)?;
+    both_established(&first, &second, &kit, patience)?;
     side.barrier("over")
 }
 
@@ -377,8 +377,12 @@ fn accepts_two(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn both_established(first: &Ep, second: &Ep, kit: &Kit) -> Result<()> {
-    let patience = Some(Duration::from_secs(5));
+fn both_established(
+    first: &Ep,
+    second: &Ep,
+    kit: &Kit,
+    patience: Option<Duration>,
+) -> Result<()> {
     // Each wait consumes its own endpoint's event and not the other endpoint's.
     second.wait_established(patience)?;
     first.wait_established(patience)?;
