@@ -120,13 +120,13 @@ pub(crate) fn request(over: impl AsFd, mut inquiry: Inquiry) -> Result<Option<Pa
             Ok(_) if set[0].revents().contains(PollFlags::IN) => {
                 drop(reply);
                 return match receive_answer(&answer) {
+                    // The listening process has no descriptor left for the socket of the answer.
+                    Err(Errno::PIPE) if !is_hung_up(&over) => Err(Errno::NFILE),
                     Err(error @ (Errno::MFILE | Errno::NFILE)) => Err(error),
                     answer => Ok(answer.ok().flatten()),
                 };
             }
-            _ if is_hung_up(&over) => return Ok(None),
-            // The listening process has no descriptor left for the socket of the answer.
-            _ => return Err(Errno::NFILE),
+            _ => return Ok(None),
         }
     }
     Ok(None)
@@ -202,6 +202,7 @@ pub(crate) fn answer(into: impl AsFd, arrival: &Passed) -> Result<(), Errno> {
     sendmsg(into, &[IoSlice::new(&text)], &mut control, flags).map(|_| ())
 }
 
+/// Receives an answer. `PIPE`: the listening process has dropped the request.
 fn receive_answer(from: impl AsFd) -> Result<Option<Passed>, Errno> {
     let mut text = [0; 2 * NAME_LEN];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -216,6 +217,9 @@ fn receive_answer(from: impl AsFd) -> Result<Option<Passed>, Errno> {
     let mut count = receive()?;
     if count == 0 {
         count = receive()?;
+    }
+    if count == 0 {
+        return Err(Errno::PIPE);
     }
     if count == 1 && text[0] == NoConnection::NoDescriptor as u8 {
         // The listening process has reached its limit, so the error is not that of this process's
