@@ -1,5 +1,5 @@
-//! `dat.conf` and the registry: adapters that open and that do not, and what `datinfo` says of
-//! them. The tests of `libdat2` compare the grammar of the file with OFA's library.
+//! `dat.conf` and the registry: adapters that open and adapters that do not, and the output of
+//! `datinfo` for them. The tests of `libdat2` compare the grammar of the file with OFA's library.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

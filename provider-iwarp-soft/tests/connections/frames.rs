@@ -186,49 +186,24 @@ fn a_terminate_message_fails_a_read_only_if_it_can_refer_to_one() {
     const READ: &str = "002e 4141 00000000 00000001 00000001 00000000";
     const ATOMIC: &str = "0046 414a 00000000 00000001 00000001 00000000";
     use WcStatus::{Flushed, RemoteAccess, RemoteOperation};
-    let rows = [
-        ("invalid STag, of whatever", "01000000", "", RemoteAccess),
-        ("invalid STag of a Read", "0100c000", READ, RemoteAccess),
-        (
-            "unspecified, of an atomic",
-            "01ffc000",
-            ATOMIC,
-            RemoteOperation,
-        ),
-        (
-            "invalid STag of an invalidation",
-            "0100c000",
-            SEND_INVALIDATE,
-            Flushed,
-        ),
-        (
-            "the same in the layout of siw",
-            "10000300",
-            SEND_INVALIDATE,
-            Flushed,
-        ),
-        (
-            "a Read in the layout of siw",
-            "10000300",
-            READ,
-            RemoteAccess,
-        ),
-        ("cannot be invalidated, protection", "01090000", "", Flushed),
-        ("cannot be invalidated, operation", "02090000", "", Flushed),
-        (
-            "cannot be invalidated, quoted",
-            "0109c000",
-            SEND_INVALIDATE,
-            Flushed,
-        ),
-        (
-            "unexpected opcode of an immediate",
-            "0206c000",
-            IMMEDIATE,
-            Flushed,
-        ),
-        ("too many Reads", "0207c000", READ, RemoteOperation),
-    ];
+    macro_rules! rows {
+        ($($about:literal: $control:literal, $quote:expr => $status:expr,)+) => {
+            [$(($about, $control, $quote, $status)),+]
+        };
+    }
+    let rows = rows! {
+        "invalid STag, of whatever": "01000000", "" => RemoteAccess,
+        "invalid STag of a Read": "0100c000", READ => RemoteAccess,
+        "unspecified, of an atomic": "01ffc000", ATOMIC => RemoteOperation,
+        "invalid STag of an invalidation": "0100c000", SEND_INVALIDATE => Flushed,
+        "the same in the layout of siw": "10000300", SEND_INVALIDATE => Flushed,
+        "a Read in the layout of siw": "10000300", READ => RemoteAccess,
+        "cannot be invalidated, protection": "01090000", "" => Flushed,
+        "cannot be invalidated, operation": "02090000", "" => Flushed,
+        "cannot be invalidated, quoted": "0109c000", SEND_INVALIDATE => Flushed,
+        "unexpected opcode of an immediate": "0206c000", IMMEDIATE => Flushed,
+        "too many Reads": "0207c000", READ => RemoteOperation,
+    };
     for (about, control, quote, status) in rows {
         let a = Node::new("lo 0");
         let client = a.side(10);

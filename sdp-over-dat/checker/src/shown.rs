@@ -126,65 +126,37 @@ mod tests {
 
     #[test]
     fn each_message_is_shown_with_its_fields() {
-        let rows: [(u32, &[u32], u32, &str); 16] = [
-            (0x0200_0000, &[], 0, "DisConn"),
-            (0x0300_0000, &[], 0, "AbortConn"),
-            (0x0400_0000, &[], 0, "SendSm"),
-            (0x0500_0000, &[9], 0, "RdmaWrCompl, 9 bytes written"),
-            (
-                0x0604_0000,
-                &[9],
-                0,
-                "RdmaRdCompl, 9 bytes read, pipelined mode requested",
-            ),
-            (
-                0x0700_0000,
-                &[0xa000_0000],
-                0,
-                "ModeChange, pipelined mode, by the sink",
-            ),
-            (0x0800_0000, &[], 0, "SrcAvailCancel"),
-            (0x0900_0000, &[], 0, "SinkAvailCancel"),
-            (0x0a00_0000, &[], 0, "SinkCancelAck"),
-            (
-                0x0b00_0000,
-                &[500],
-                0,
-                "ChRcvBuf, receive buffers of 500 bytes requested",
-            ),
-            (
-                0x0c00_0000,
-                &[500],
-                0,
-                "ChRcvBufAck, receive buffers of 500 bytes",
-            ),
-            (0x0d00_0000, &[0, 7], 0, "SuspComm"),
-            (0x0e00_0000, &[], 0, "SuspCommAck"),
-            (
-                0xfd00_0000,
-                &[500, 1, 0, 0, 3],
-                5,
-                "SinkAvail, 500 bytes advertised, NonDiscards 3, 5 bytes of payload",
-            ),
-            (
-                0xfe00_0000,
-                &[500, 1, 0, 0],
-                1,
-                "SrcAvail, 500 bytes advertised, 1 bytes of payload",
-            ),
-            (
-                0xff03_0000,
-                &[],
-                2,
-                "Data, 2 bytes of payload, urgent byte pending, urgent byte present",
-            ),
-        ];
-        for (first, extended, payload, text) in rows {
+        let check = |first: u32, extended: &[u32], payload: u32, text: &str| {
             let len = 16 + 4 * extended.len() as u32 + payload;
             let head = [&[first | 64, len, 8, 7], extended].concat();
             let (name, fields) = text.split_at(text.find(',').unwrap_or(text.len()));
             let expected = format!("{name:<14} MSeq 8, MSeqAck 7, Bufs 64{fields}");
             assert_eq!(shown(&head), expected);
+        };
+        macro_rules! messages {
+            ($($first:literal $extended:tt $payload:literal => $text:literal,)+) => {
+                $(check($first, &$extended, $payload, $text);)+
+            };
+        }
+        messages! {
+            0x0200_0000 [] 0 => "DisConn",
+            0x0300_0000 [] 0 => "AbortConn",
+            0x0400_0000 [] 0 => "SendSm",
+            0x0500_0000 [9] 0 => "RdmaWrCompl, 9 bytes written",
+            0x0604_0000 [9] 0 => "RdmaRdCompl, 9 bytes read, pipelined mode requested",
+            0x0700_0000 [0xa000_0000] 0 => "ModeChange, pipelined mode, by the sink",
+            0x0800_0000 [] 0 => "SrcAvailCancel",
+            0x0900_0000 [] 0 => "SinkAvailCancel",
+            0x0a00_0000 [] 0 => "SinkCancelAck",
+            0x0b00_0000 [500] 0 => "ChRcvBuf, receive buffers of 500 bytes requested",
+            0x0c00_0000 [500] 0 => "ChRcvBufAck, receive buffers of 500 bytes",
+            0x0d00_0000 [0, 7] 0 => "SuspComm",
+            0x0e00_0000 [] 0 => "SuspCommAck",
+            0xfd00_0000 [500, 1, 0, 0, 3] 5
+                => "SinkAvail, 500 bytes advertised, NonDiscards 3, 5 bytes of payload",
+            0xfe00_0000 [500, 1, 0, 0] 1 => "SrcAvail, 500 bytes advertised, 1 bytes of payload",
+            0xff03_0000 [] 2
+                => "Data, 2 bytes of payload, urgent byte pending, urgent byte present",
         }
     }
 }

@@ -280,7 +280,13 @@ fn lines_of_all_kinds() -> Vec<String> {
             lines.push(format!("line{} {}", lines.len(), fields.join(" ")));
         }
     }
-    let good = good.join(" ");
+    lines.extend(names_and_comments(&good.join(" ")));
+    lines
+}
+
+/// Lines with odd names and equal keys, and lines without an entry.
+fn names_and_comments(good: &str) -> Vec<String> {
+    let mut lines = Vec::new();
     let (fits, is_too_long) = ("n".repeat(255), "m".repeat(256));
     for name in [
         r#""a name with \"quotes\" and \\ in it""#,
@@ -292,7 +298,7 @@ fn lines_of_all_kinds() -> Vec<String> {
     }
     // Of equal keys, the first is listed.
     for key in [
-        &good,
+        good,
         &good.replace("lib.so", "b.so"),
         &good.replace("non", ""),
     ] {

@@ -148,53 +148,26 @@ fn every_mode_change_has_its_byte() {
 
 #[test]
 fn invalid_messages_are_refused() {
-    let rows = [
-        ("ff000040 00000010 00000001", WireError::Short { len: 12 }),
-        (
-            "0f000040 00000010 00000001 00000000",
-            WireError::UnknownMid(0x0f),
-        ),
-        (
-            "40000040 00000010 00000001 00000000",
-            WireError::UnknownMid(0x40),
-        ),
-        (
-            "fc000040 00000010 00000001 00000000",
-            WireError::UnknownMid(0xfc),
-        ),
-        (
-            "00000040 00000010 00000001 00000000",
-            WireError::Misplaced(Mid::Hello),
-        ),
-        (
-            "01000040 00000010 00000001 00000000",
-            WireError::Misplaced(Mid::HelloAck),
-        ),
-        (
-            "ff000040 00000011 00000001 00000000",
-            WireError::Length {
-                stated: 17,
-                received: 16,
-            },
-        ),
-        (
-            "02000040 00000011 00000001 00000000 00",
-            WireError::Payload(Mid::DisConn),
-        ),
-        (
-            "06000040 00000010 00000001 00000000",
-            WireError::Short { len: 16 },
-        ),
-        (
-            "fe000040 00000014 00000001 00000000 00000001",
-            WireError::Short { len: 20 },
-        ),
-        ("ff010040 00000010 00000001 00000000", WireError::Urgent),
-        ("02010040 00000010 00000001 00000000", WireError::Urgent),
-    ];
-    for (text, error) in rows {
-        let bytes = hex(text);
-        assert_eq!(Message::parse(&bytes, bytes.len()), Err(error), "{text}");
+    macro_rules! refused {
+        ($($text:literal => $error:expr,)+) => {$(
+            let bytes = hex($text);
+            assert_eq!(Message::parse(&bytes, bytes.len()), Err($error), "{}", $text);
+        )+};
+    }
+    use WireError::{Length, Misplaced, Payload, Short, UnknownMid, Urgent};
+    refused! {
+        "ff000040 00000010 00000001" => Short { len: 12 },
+        "0f000040 00000010 00000001 00000000" => UnknownMid(0x0f),
+        "40000040 00000010 00000001 00000000" => UnknownMid(0x40),
+        "fc000040 00000010 00000001 00000000" => UnknownMid(0xfc),
+        "00000040 00000010 00000001 00000000" => Misplaced(Mid::Hello),
+        "01000040 00000010 00000001 00000000" => Misplaced(Mid::HelloAck),
+        "ff000040 00000011 00000001 00000000" => Length { stated: 17, received: 16 },
+        "02000040 00000011 00000001 00000000 00" => Payload(Mid::DisConn),
+        "06000040 00000010 00000001 00000000" => Short { len: 16 },
+        "fe000040 00000014 00000001 00000000 00000001" => Short { len: 20 },
+        "ff010040 00000010 00000001 00000000" => Urgent,
+        "02010040 00000010 00000001 00000000" => Urgent,
     }
 }
 
