@@ -113,7 +113,7 @@ impl Veth {
     }
 
     /// Waits until the IPv6 addresses of `device` are reachable. The kernel makes the routes to
-    /// them a moment after the link is up.
+    /// these addresses a moment after the link is up.
     fn await_routes(&self, device: &str, addresses: &[String]) -> Result<()> {
         let end = Instant::now() + DEADLINE;
         loop {

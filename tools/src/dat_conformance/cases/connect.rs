@@ -377,12 +377,7 @@ fn accepts_two(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn both_established(
-    first: &Ep,
-    second: &Ep,
-    kit: &Kit,
-    patience: Option<Duration>,
-) -> Result<()> {
+fn both_established(first: &Ep, second: &Ep, kit: &Kit, patience: Option<Duration>) -> Result<()> {
     // Each wait consumes its own endpoint's event and not the other endpoint's.
     second.wait_established(patience)?;
     first.wait_established(patience)?;
