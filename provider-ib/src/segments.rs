@@ -13,7 +13,7 @@ const _: () = assert!(std::mem::offset_of!(Sge, lkey) == std::mem::offset_of!(ib
 /// The segment list of one request: the consumer's own, or a copy without its empty segments.
 ///
 /// Devices read a length of 0 as 2^31 (InfiniBand's own format), so an empty segment must not reach
-/// the device.
+/// the device. The exception is a receive without bytes, see [`of_receive`](Self::of_receive).
 #[derive(Debug)]
 pub(crate) struct Segments<'a> {
     list: List<'a>,
@@ -21,7 +21,7 @@ pub(crate) struct Segments<'a> {
 }
 
 /// An empty segment.
-const NOTHING: Sge = Sge {
+const EMPTY: Sge = Sge {
     addr: 0,
     len: 0,
     lkey: 0,
@@ -58,7 +58,7 @@ impl<'a> Segments<'a> {
     pub(crate) fn of_receive(sgl: &'a [Sge], max: u32, needs_one: bool) -> Result<Self, RnicError> {
         let mut segments = Self::of(sgl, max)?;
         if needs_one && segments.as_slice().is_empty() {
-            segments.list = List::Given(&[NOTHING]);
+            segments.list = List::Given(&[EMPTY]);
         }
         Ok(segments)
     }
@@ -134,7 +134,7 @@ mod tests {
             let without = Segments::of_receive(list, 3, false).unwrap();
             assert_eq!((without.total(), without.count()), (0, 0));
             let with = Segments::of_receive(list, 3, true).unwrap();
-            assert_eq!((with.total(), with.as_slice()), (0, &[NOTHING][..]));
+            assert_eq!((with.total(), with.as_slice()), (0, &[EMPTY][..]));
         }
         let list = [segment(5)];
         let some = Segments::of_receive(&list, 3, true).unwrap();

@@ -10,7 +10,7 @@ use core::fmt;
 pub struct Stag(pub u32);
 
 impl Stag {
-    /// The value that names no memory of ours.
+    /// The value that names no memory of this end.
     pub const NONE: Self = Self(0);
 }
 

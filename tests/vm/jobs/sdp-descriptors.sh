@@ -1,5 +1,5 @@
 #!/bin/bash
-# The cost of an SDP connection over a device at each end: its descriptor and at most $most more. The
+# The cost of an SDP connection over a device at each end: its descriptor and at most 2 more. The
 # memory is printed.
 . "$(dirname "$0")/../programs/sdp.sh"
 port=7600

@@ -1,4 +1,4 @@
-"""Hundreds of connections that children use leak no resource."""
+"""Dozens of connections that children use leak no resource."""
 
 import os
 import time

@@ -39,13 +39,13 @@ enum Fate {
 /// The way in which the exchange about an advertisement ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The peer has received all of it.
+    /// The peer has received all bytes of the advertisement.
     Done(Offer),
-    /// It is advertised again.
+    /// The advertisement is sent again.
     Again(Offer),
-    /// The rest follows in Sends.
+    /// The rest of the bytes follows in Sends.
     SendRest(Offer),
-    /// The rest was taken back and is not part of the stream.
+    /// The rest of the bytes was taken back and is not part of the stream.
     TakenBack(Offer),
 }
 
@@ -59,7 +59,7 @@ impl Exchange {
         }
     }
 
-    /// SrcAvail was sent, with `inline` bytes.
+    /// Called when SrcAvail was sent, with `inline` bytes.
     pub(crate) fn on_offered(&mut self, advert: Advert, seq: Seq, inline: u32) {
         self.offers.push_back(Offer {
             advert,
@@ -70,10 +70,12 @@ impl Exchange {
         });
     }
 
-    /// This end wants the memory of `id` back, or of all advertisements. The cancel concerns all of
-    /// them; the others are advertised again. A second call may change the fate of the rest: bytes
-    /// that were to follow in Sends may still be taken back, but not the other way round. Returns
-    /// false if that advertisement is not outstanding.
+    /// Called when this end wants the memory of advertisement `id` back, or of all advertisements.
+    ///
+    /// A SrcAvailCancel concerns all advertisements, so those that this end does not want back are
+    /// sent again if the peer has received nothing of them. A second call may change the fate of
+    /// the rest: bytes that were to follow in Sends may still be taken back, but not the other way
+    /// round. Returns false if no such advertisement is outstanding.
     pub(crate) fn on_cancel(&mut self, id: Option<AdvertId>, then: OnCancel) -> bool {
         let mut is_found = false;
         for offer in &mut self.offers {
@@ -88,7 +90,7 @@ impl Exchange {
         is_found
     }
 
-    /// SrcAvailCancel was sent as message `seq`.
+    /// Called when SrcAvailCancel was sent as message `seq`.
     pub(crate) fn on_cancel_sent(&mut self, seq: Seq) {
         if self.cancel == Cancel::Due {
             self.cancel = Cancel::Sent;
@@ -96,7 +98,7 @@ impl Exchange {
         }
     }
 
-    /// RdmaRdCompl was received. It is about the oldest advertisement.
+    /// Called when RdmaRdCompl was received, which is about the oldest advertisement.
     pub(crate) fn on_read(&mut self, bytes: u32) -> Result<Option<Outcome>, ProtocolError> {
         let Some(offer) = self.offers.front_mut() else {
             return Err(over(bytes, 0));
@@ -114,13 +116,13 @@ impl Exchange {
         Ok(done)
     }
 
-    /// SendSm was received, acknowledging messages up to `ack`. Returns the outcomes in stream
-    /// order.
+    /// Called when SendSm was received, acknowledging messages up to `ack`. Returns the outcomes in
+    /// stream order.
     ///
-    /// It refuses the advertisements that it acknowledges. Later ones without payload were dropped
-    /// by the sink; if they have been cancelled, the sink answers that with another SendSm, and the
-    /// refused ones wait for it too, so that their bytes stay in order. To a later one with payload
-    /// the SendSm does not apply: it is about an earlier advertisement.
+    /// SendSm refuses the advertisements that it acknowledges. The sink has also dropped the later
+    /// advertisements without payload. If a cancel of these was sent, the sink answers the cancel
+    /// with another SendSm. The refused advertisements then wait for that SendSm too, so that
+    /// their bytes stay in order. A SendSm does not concern a later advertisement with payload.
     pub(crate) fn on_send_sm(&mut self, ack: Seq) -> Vec<Outcome> {
         let answers_cancel = self.cancel == Cancel::Sent && ack.covers(self.cancelled_at);
         let is_later = |offer: &Offer| offer.inline == 0 && !ack.covers(offer.seq);
@@ -145,7 +147,7 @@ impl Exchange {
         outcomes
     }
 
-    /// The sink has advertised memory of its own, which revokes all of these advertisements.
+    /// Called when the sink has advertised its own memory, which revokes all these advertisements.
     /// Returns the outcomes in stream order.
     pub(crate) fn on_revoked(&mut self) -> Vec<Outcome> {
         let outcomes = self.offers.drain(..).map(|offer| offer.outcome(false));
