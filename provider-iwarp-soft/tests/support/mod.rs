@@ -671,13 +671,6 @@ pub fn connect(client: &Side<'_>, server: &Side<'_>) {
     drop(listener);
 }
 
-impl Recorder {
-    /// Returns an event to the recorder that a helper has taken.
-    pub fn expect_again(&self, event: Event, qp: u64) {
-        self.push(Notification::Connection { qp, event });
-    }
-}
-
 pub fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
     digits
