@@ -632,10 +632,6 @@ static void end_process(int signal)
 
 static void *reads_all(void *bytes)
 {
-	sigset_t all;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, NULL);
 	while (recv(there, bytes, 100000, 0) > 0)
 		;
 	return NULL;
@@ -644,10 +640,15 @@ static void *reads_all(void *bytes)
 static void send_until(int us)
 {
 	static char out[100000], in[100000];
+	sigset_t all, none;
 	pthread_t thread;
 
 	connect_pair();
+	/* The reader inherits the mask, so that only the writer runs the handler. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &none);
 	check(pthread_create(&thread, NULL, reads_all, in) == 0, "pthread_create");
+	pthread_sigmask(SIG_SETMASK, &none, NULL);
 	signal(SIGALRM, end_process);
 	disturb_in_us(us);
 	while (send(here, out, sizeof(out), 0) > 0)
