@@ -3,9 +3,10 @@
 //! Each local user can bind an abstract name. The connecting side trusts a listener of its own user
 //! and of root. A listener of another user must have a TCP socket that listens at the same address,
 //! according to `sock_diag(7)`. In a user namespace, the kernel reports one number for all users
-//! that the namespace does not map, so a listener with this number is not trusted. The accepting
-//! side accepts a peer's address if it belongs to this host, and a privileged port if the peer is
-//! root. So no name can claim an address that its owner could not use over TCP.
+//! that the namespace does not map, so a listener with this number is not trusted.
+//!
+//! The accepting side accepts a peer's address if it belongs to this host, and a privileged port if
+//! the peer is root. So no name can claim an address that its owner could not use over TCP.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
