@@ -188,6 +188,9 @@ static void nothing_received(void)
 	check(send(server, "x", 1, 0) == 1, "send");
 	check(recv(client, &byte, 0, 0) == 0, "a byte ends the wait");
 	check(recv(client, &byte, 1, 0) == 1 && byte == 'x', "the byte remains");
+	/* A list of this length is refused before it is read. */
+	message.msg_iovlen = 1 << 20;
+	check(recvmsg(client, &message, 0) < 0 && errno == EMSGSIZE, "too many parts");
 }
 
 extern void *__libc_malloc(size_t len);

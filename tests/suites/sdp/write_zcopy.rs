@@ -90,7 +90,7 @@ fn a_writer_waits_once_for_a_reader_that_does_not_read_again() -> Result<()> {
         let waits = || client.statistics().stalls.sink;
         thread::scope(|scope| {
             let reads = scope.spawn(|| server.receive_all(&mut [0; LEN]));
-            has_advertised(&server, 1)?;
+            await_adverts(&server, 1)?;
             (&client).write_all(&[0; LEN])?;
             ensure!(reads.join().expect("a reader that does not panic")? == LEN);
             Ok(())

@@ -17,7 +17,7 @@ use crate::process::real;
 use crate::setup::inheritance;
 use crate::sharing::exposing;
 use crate::socket::Socket;
-use crate::socket::vector::Vector;
+use crate::socket::vector::{PARTS_MAX, Vector};
 use crate::table;
 
 /// The number of messages that the kernel receives or sends at a time.
@@ -216,9 +216,13 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
 /// The contract of `recvmsg`.
 unsafe fn receive_unnamed(fd: c_int, message: &mut msghdr, flags: c_int) -> ssize_t {
     let room = || {
-        let parts = 0..message.msg_iovlen;
+        let count = message.msg_iovlen;
+        if count > PARTS_MAX || (count > 0 && message.msg_iov.is_null()) {
+            // The kernel refuses the list, so its parts must not be read.
+            return usize::MAX;
+        }
         // SAFETY: by the caller's contract the list of the message has this many parts.
-        let lens = parts.map(|at| unsafe { (*message.msg_iov.add(at)).iov_len });
+        let lens = (0..count).map(|at| unsafe { (*message.msg_iov.add(at)).iov_len });
         lens.fold(0, usize::saturating_add)
     };
     if let Some(received) = local::receive_differently(fd, room, flags) {
@@ -451,15 +455,25 @@ unsafe fn receive_message(
 ) -> Result<usize, Errno> {
     // SAFETY: the caller guarantees that the pointer is null or valid.
     let message = unsafe { message.as_mut() }.ok_or(Errno::FAULT)?;
-    let count = c_int::try_from(message.msg_iovlen).map_err(|_| Errno::MSGSIZE)?;
     // SAFETY: the caller guarantees the list of the message.
-    let mut vector = unsafe { Vector::copy(message.msg_iov, count) }?;
+    let mut vector = unsafe { parts_of(message) }?;
     // SAFETY: the caller guarantees that the parts are writable.
     let received = unsafe { socket.receive(fd, &mut vector, flags) }?;
     message.msg_namelen = 0;
     message.msg_controllen = 0;
     message.msg_flags = flags & (libc::MSG_OOB | libc::MSG_CMSG_CLOEXEC);
     Ok(received)
+}
+
+/// Copies the list of a message.
+///
+/// # Safety
+/// The list has as many parts as the message says.
+unsafe fn parts_of(message: &msghdr) -> Result<Vector, Errno> {
+    let fits = message.msg_iovlen <= PARTS_MAX;
+    let count = fits.then_some(message.msg_iovlen as c_int);
+    // SAFETY: the caller guarantees the list.
+    unsafe { Vector::copy(message.msg_iov, count.ok_or(Errno::MSGSIZE)?) }
 }
 
 /// Receives several messages. As in the kernel, a pending error is reported before anything is
@@ -521,9 +535,8 @@ unsafe fn send_message(
     let message = unsafe { message.as_ref() }.ok_or(Errno::FAULT)?;
     // SAFETY: the caller guarantees the control data of the message.
     unsafe { check_control(message) }?;
-    let count = c_int::try_from(message.msg_iovlen).map_err(|_| Errno::MSGSIZE)?;
     // SAFETY: the caller guarantees the list of the message.
-    let mut vector = unsafe { Vector::copy(message.msg_iov, count) }?;
+    let mut vector = unsafe { parts_of(message) }?;
     socket.send(fd, &mut vector, flags)
 }
 

@@ -6,8 +6,8 @@ use std::io::{IoSlice, IoSliceMut};
 use libc::iovec;
 use rustix::io::Errno;
 
-/// `UIO_MAXIOV`.
-const PARTS_MAX: usize = 1024;
+/// The most parts that the kernel accepts (`UIO_MAXIOV`).
+pub(crate) const PARTS_MAX: usize = 1024;
 /// The longest list that needs no allocation.
 const INLINE: usize = 16;
 const NO_PART: iovec = iovec {
