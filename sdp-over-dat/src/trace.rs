@@ -8,8 +8,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use host::descriptors::out_of_the_way;
-use rustix::fs::OFlags;
+use host::descriptors::{OwnDescriptor, out_of_the_way};
+use rustix::{fs::OFlags, io::Errno};
 use sdp_checker::TraceWriter;
 
 /// The environment variable that names the directory of the trace files.
@@ -20,7 +20,31 @@ const TRACE_ENV: &str = "SDP_TRACE";
 /// Each message is written to the file before it is sent. A process may end at any time without
 /// dropping its connections, and its last messages are then the ones of interest.
 #[derive(Debug)]
-pub(crate) struct Trace(Option<TraceWriter<File>>);
+pub(crate) struct Trace(Option<TraceWriter<TraceFile>>);
+
+/// The file of a record. A program that closes all numbers closes this one as well, and may use the
+/// number for a file of its own.
+#[derive(Debug)]
+struct TraceFile(OwnDescriptor);
+
+impl From<File> for TraceFile {
+    fn from(file: File) -> Self {
+        Self(out_of_the_way(file.into()).into())
+    }
+}
+
+impl io::Write for TraceFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.is_lost() {
+            return Err(Errno::BADF.into());
+        }
+        Ok(rustix::io::write(&self.0, bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 impl Trace {
     /// Starts the record of a connection that this end requested (`active`) or accepted.
@@ -33,7 +57,7 @@ impl Trace {
         let side = if active { "active" } else { "passive" };
         let name = format!("{}-{number}.{side}", std::process::id());
         let made = fs::create_dir_all(&directory).and_then(|()| create(&directory.join(name)));
-        match made.map(|file| out_of_the_way(file.into())) {
+        match made {
             Ok(file) => Self(Some(TraceWriter::new(file.into()))),
             Err(error) => {
                 tracing::warn!(%error, directory = %directory.display(), "no trace is written");
@@ -86,6 +110,10 @@ fn create(path: &Path) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use host::descriptors::Identity;
+
     use super::*;
 
     #[test]
@@ -109,12 +137,36 @@ mod tests {
     #[test]
     fn a_record_is_whole_while_the_connection_is_open() -> io::Result<()> {
         let file = tempfile::NamedTempFile::new()?;
-        let mut trace = Trace(Some(TraceWriter::new(file.reopen()?)));
+        let mut trace = Trace(Some(TraceWriter::new(file.reopen()?.into())));
         trace.setup(&[0; 92], &[1; 196]);
         trace.sent(&[2; 16], 1000);
         let head = 6;
         assert_eq!(fs::read(file.path())?.len(), 3 * head + 92 + 196 + 16);
         drop(trace);
+        Ok(())
+    }
+
+    #[test]
+    #[allow(unsafe_code, reason = "the program closes the number")]
+    fn a_file_of_the_program_that_has_the_number_is_unchanged() -> io::Result<()> {
+        let (records, programs) = (tempfile::tempfile()?, tempfile::tempfile()?);
+        let file = TraceFile::from(records.try_clone()?);
+        let number = file.0.as_raw_fd();
+        let mut trace = Trace(Some(TraceWriter::new(file)));
+        // SAFETY: both numbers are open, and the record's number is that of the program from here
+        // on.
+        assert_eq!(unsafe { libc::dup2(programs.as_raw_fd(), number) }, number);
+        trace.sent(&[2; 16], 1000);
+        drop(trace);
+        assert_eq!(
+            Identity::of_number(number),
+            Ok(Identity::of(&programs)?),
+            "the number is open"
+        );
+        assert_eq!(
+            (records.metadata()?.len(), programs.metadata()?.len()),
+            (0, 0)
+        );
         Ok(())
     }
 }
