@@ -95,10 +95,12 @@ impl Drop for Socket {
 
 impl Socket {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        let mut inner = self.inner.lock().ignore_poison();
-        // A panic in `serve` leaves the mark, and no report would reach the watch any more.
-        inner.is_withholding = false;
-        inner
+        self.inner.lock().unwrap_or_else(|poisoned| {
+            let mut inner = poisoned.into_inner();
+            // A panic in `serve` leaves the mark, and no report would reach the watch any more.
+            inner.is_withholding = false;
+            inner
+        })
     }
 
     /// Counters of the socket, and the sizes of its memory.
