@@ -7,6 +7,7 @@ mod counters;
 mod early_data;
 mod exchanged_hello;
 mod in_memory;
+mod long_stream;
 mod memory;
 mod offloaded;
 mod suspension;
