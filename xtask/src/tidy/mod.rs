@@ -6,6 +6,7 @@
 //! - `modules.rs`: `.rs` files that no target reaches.
 //! - `tables.rs`: tables of modules from which one is missing.
 //! - `dependencies.rs`: dependencies that no source names.
+//! - `licenses.rs`: licences and sources of dependencies.
 //! - `layers/`: cycles among the modules of a crate.
 //!
 //! Clippy checks the reasons of unsafe blocks (`undocumented_unsafe_blocks`); here it is only
@@ -13,6 +14,7 @@
 
 mod dependencies;
 mod layers;
+mod licenses;
 mod modules;
 mod rust;
 mod tables;
@@ -78,6 +80,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<Fault>> {
     let sources = files.iter().filter(|file| extension(file) == "rs");
     faults.extend(modules::unreached(workspace, sources)?);
     faults.extend(dependencies::unused(workspace, &files)?);
+    faults.extend(licenses::refused(workspace)?);
     faults.extend(layers::check(workspace)?);
     Ok(faults)
 }
