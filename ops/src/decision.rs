@@ -7,7 +7,6 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tracing::debug;
 
-use crate::family::StackRequest;
 use crate::netlink::{RdmaPort, Reach, Route, RouteQuery};
 use crate::protosw::{OffloadProtocol, Terms, Way};
 use crate::reason::Reason;
@@ -17,15 +16,13 @@ use crate::trace::{DecisionTrace, Subject};
 
 /// The call that a socket is about to make.
 #[derive(Debug)]
-pub struct Intent<'a> {
+pub struct Intent {
     /// Listen or connect.
     pub role: Role,
     /// The socket's own address if it listens, the peer's if it connects.
     pub address: SocketAddr,
     /// The socket's own address if it connects and is bound.
     pub from: Option<SocketAddr>,
-    /// The stacks that the program asked for.
-    pub request: &'a StackRequest,
     /// The name of a socket option that is set and that only TCP supports.
     pub tcp_only: Option<&'static str>,
     /// The largest number of unread bytes that the program wants the socket to hold.
@@ -58,7 +55,7 @@ pub struct Offer {
     pub ports: Vec<RdmaPort>,
     /// The settings of the matching rule.
     pub settings: Vec<Setting>,
-    /// True if a rule or the program names the protocol.
+    /// True if the rule names the protocol.
     pub is_named: bool,
     /// The largest number of unread bytes that the program wants the socket to hold.
     pub receive_bound: Option<usize>,
@@ -76,7 +73,7 @@ impl Offer {
     }
 }
 
-/// The choice of the program or of the rule file, before the protocols are checked.
+/// The choice of the rule file, before the protocols are checked.
 struct Policy {
     target: Target,
     line: Option<u32>,
@@ -87,7 +84,7 @@ struct Policy {
 }
 
 impl Policy {
-    /// Returns true if the program or a rule names the protocols.
+    /// Returns true if the rule names the protocols.
     fn is_named(&self) -> bool {
         !self.protocols.is_empty()
     }
@@ -96,7 +93,7 @@ impl Policy {
 /// The route lookup, made once and only if a rule or a protocol needs it.
 struct Finder<'a> {
     switch: &'a Switch,
-    intent: &'a Intent<'a>,
+    intent: &'a Intent,
     found: Option<Result<Found, Reason>>,
 }
 
@@ -112,7 +109,7 @@ struct Found {
 impl Switch {
     /// Decides by the rules, then by the route, then by the capabilities of each protocol. The peer
     /// is not asked yet.
-    pub fn plan(&self, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Plan {
+    pub fn plan(&self, intent: &Intent, trace: &mut DecisionTrace) -> Plan {
         decide(self, intent, trace)
     }
 
@@ -149,7 +146,7 @@ impl Switch {
 }
 
 /// Decides which stacks may carry the socket.
-fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Plan {
+fn decide(switch: &Switch, intent: &Intent, trace: &mut DecisionTrace) -> Plan {
     let mut finder = Finder {
         switch,
         intent,
@@ -216,16 +213,13 @@ fn decide(switch: &Switch, intent: &Intent<'_>, trace: &mut DecisionTrace) -> Pl
     })
 }
 
-/// Returns `None` if the rule file cannot be used and the program named no stack itself.
+/// Returns `None` if the rule file cannot be used.
 fn policy(
     switch: &Switch,
-    intent: &Intent<'_>,
+    intent: &Intent,
     finder: &mut Finder<'_>,
     trace: &mut DecisionTrace,
 ) -> Option<Policy> {
-    if let Some(policy) = policy_of_program(switch, intent.request, trace) {
-        return Some(policy);
-    }
     let Some(rules) = switch.rules() else {
         trace.note(Subject::Rule, || Reason::NoRules.to_string());
         return None;
@@ -262,30 +256,6 @@ fn report(query: &Query<'_>, rule: Option<&Rule>, target: Target) {
     );
 }
 
-/// Returns the policy that the program chose by calling `socket` with a family of the switch.
-fn policy_of_program(
-    switch: &Switch,
-    request: &StackRequest,
-    trace: &mut DecisionTrace,
-) -> Option<Policy> {
-    let (target, protocols) = match request {
-        StackRequest::ByRule => return None,
-        StackRequest::Every => (Target::Both, Vec::new()),
-        StackRequest::Only(name) => (Target::Offload, vec![name.clone()]),
-    };
-    trace.note(Subject::Rule, || match protocols.first() {
-        Some(name) => format!("the program asks for {name} alone"),
-        None => "the program asks for every stack".to_owned(),
-    });
-    Some(Policy {
-        target,
-        line: None,
-        protocols,
-        within: switch.within_of(target),
-        settings: Vec::new(),
-    })
-}
-
 /// Returns true for a protocol that the rule excludes, whatever it could carry.
 fn is_excluded_by_rule(reason: &Reason) -> bool {
     matches!(reason, Reason::OtherProtocol | Reason::NotNamed)
@@ -295,7 +265,7 @@ fn is_excluded_by_rule(reason: &Reason) -> bool {
 /// keeps its steps, else an empty string.
 fn check(
     protocol: &dyn OffloadProtocol,
-    intent: &Intent<'_>,
+    intent: &Intent,
     policy: &Policy,
     finder: &mut Finder<'_>,
     trace: &mut DecisionTrace,
@@ -312,9 +282,6 @@ fn check(
     let needs_rule_here = can.needs_rule_within_host && !policy.is_named();
     if needs_rule_here && ip.is_loopback() {
         return Err(Reason::NotNamed);
-    }
-    if !if ip.is_ipv4() { can.ipv4 } else { can.ipv6 } {
-        return Err(Reason::Family);
     }
     let mut way = Way {
         role: intent.role,
@@ -339,23 +306,15 @@ fn check(
     // A loopback address, or an address to listen at, always belongs to this host and needs no
     // route.
     let is_here = !can.remote && (intent.role == Role::Listen || ip.is_loopback());
-    if can.self_routing || is_here {
+    if is_here {
         return answer(&way, trace);
     }
     let found = finder.find(trace)?;
-    if found.is_local && !can.loopback {
-        return Err(Reason::Local);
-    }
     if found.is_local && needs_rule_here {
         return Err(Reason::NotNamed);
     }
     if !found.is_local && !can.remote {
         return Err(Reason::Remote);
-    }
-    if can.needs_rdma && !found.has_rdma && !found.is_local {
-        return Err(Reason::NoRdma {
-            device: found.device,
-        });
     }
     way.route = found.route.as_ref();
     way.device = found.device.as_deref();

@@ -15,7 +15,7 @@ impl Switch {
     /// Returns every step of a decision in the order in which it is taken, the peer's answer
     /// included. Nothing is connected, and nothing listens.
     #[must_use]
-    pub fn explain(&self, intent: &Intent<'_>) -> DecisionTrace {
+    pub fn explain(&self, intent: &Intent) -> DecisionTrace {
         let mut trace = DecisionTrace::kept();
         let verdict = match self.plan(intent, &mut trace) {
             Plan::Native(reason) => format!("tcp, because {reason}"),
@@ -33,12 +33,7 @@ impl Switch {
         trace
     }
 
-    fn connecting(
-        &self,
-        intent: &Intent<'_>,
-        mut offer: Offer,
-        trace: &mut DecisionTrace,
-    ) -> String {
+    fn connecting(&self, intent: &Intent, mut offer: Offer, trace: &mut DecisionTrace) -> String {
         let mut refused = None;
         for protocol in std::mem::take(&mut offer.protocols) {
             let offered = protocol
@@ -86,7 +81,7 @@ impl Switch {
         }
     }
 
-    fn ask(&self, intent: &Intent<'_>, offer: &Offer) -> Result<Answer, Errno> {
+    fn ask(&self, intent: &Intent, offer: &Offer) -> Result<Answer, Errno> {
         let path = self.path_to(offer.route.as_ref());
         let kept = self.answers().get(intent.address, &path, Instant::now());
         kept.map_or_else(

@@ -1,8 +1,7 @@
 //! The offload protocol switch, which decides for each stream socket which stack carries it.
 //!
-//! A stream socket spans every stack until `bind`, `listen` or `connect` gives the switch enough
-//! facts to decide. Offload protocols register with a description of their capabilities; no
-//! protocol is named in the switch.
+//! `listen` or `connect` gives the switch enough facts to decide. Offload protocols register with a
+//! description of their capabilities; no protocol is named in the switch.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -11,7 +10,6 @@
 //! | [`portmap`] | the port mapper: does a peer offer a service over RDMA? |
 //! | [`log`] | the log, by the rule file's `log` lines |
 //! | [`observe`] | the sockets of all processes, in shared pages that a tool reads |
-//! | `family` | the address families that the switch handles: AF_INET, AF_INET6 and its own |
 //! | `protosw` | the traits that an offload protocol implements |
 //! | `registry` | the registered protocols, by priority |
 //! | `decision` | policy, route, device: the protocols that may carry a connection, and the reasons against all other protocols |
@@ -19,9 +17,7 @@
 //! | `trace`, `explain` | the steps of a decision, and a decision without a connection |
 //! | `connect` | asks the peer, tries the protocols, falls back before the first byte |
 //! | `stage` | the progress of an attempt to connect |
-//! | `listen` | one port and one accept queue over all stacks |
 //! | `local` | the address at which a service listens |
-//! | `socket`, `state` | a socket, and its state machine |
 //! | `user` | user numbers that the kernel reports |
 //! | `switch` | the state that all sockets share: rules, routes, answers of peers, the port mapper |
 //!
@@ -34,8 +30,6 @@
 mod connect;
 mod decision;
 mod explain;
-mod family;
-mod listen;
 mod local;
 pub mod log;
 pub mod netlink;
@@ -46,21 +40,14 @@ mod protosw;
 mod reason;
 mod registry;
 pub mod rules;
-mod socket;
 mod stage;
-mod state;
 mod switch;
 mod trace;
 mod user;
 
 pub use connect::{Connecting, Outcome, Reserve};
 pub use decision::{Intent, Offer, Plan};
-pub use family::{
-    AF_INET_DIRECT, AF_INET_OFFLOAD, AF_INET6_DIRECT, AF_INET6_OFFLOAD, Choice, StackRequest,
-    choose,
-};
 pub use host::readiness::Readiness;
-pub use listen::{Accepted, Listening};
 pub use local::Local;
 pub use netlink::RdmaPort;
 pub use protosw::{
@@ -71,9 +58,7 @@ pub use protosw::{
 pub use reason::Reason;
 pub use registry::{NameTaken, Registration, Registry};
 pub use rules::{Known, Setting};
-pub use socket::Socket;
 pub use stage::Stage;
-pub use state::{Event, SocketState};
 pub use switch::{PortMapperLock, PortMapperService, Program, Switch, WITHIN};
 pub use trace::{DecisionTrace, Step, Subject};
 pub use user::is_one_user;

@@ -1,10 +1,9 @@
 //! The interface between the switch and an offload protocol.
 //!
-//! The objects of a protocol make progress in calls that never block. Each object has a descriptor
-//! to sleep on, which is readable when such a call has work. An established connection may lack the
-//! descriptor if the protocol makes progress on its own thread. The events of a connection are
-//! reported to its [`Watch`], which steers the kernel object that the program sleeps on, so a wait
-//! of the program makes no call to the protocol.
+//! Listeners and connection attempts make progress in calls that never block, and have a descriptor
+//! that is readable when such a call has work. An established connection makes progress on a thread
+//! of the protocol. Its events are reported to its [`Watch`], which steers the kernel object that
+//! the program sleeps on, so a wait of the program makes no call to the protocol.
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
@@ -26,24 +25,12 @@ use crate::rules::{Role, Setting};
 /// The capabilities of a protocol, which limit the sockets that the switch offers to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The number that selects the protocol in `socket` with an `*_OFFLOAD` family.
-    pub number: Option<i32>,
-    /// The protocol carries IPv4 connections.
-    pub ipv4: bool,
-    /// The protocol carries IPv6 connections.
-    pub ipv6: bool,
-    /// The protocol has its own routing: the switch looks up no route for it.
-    pub self_routing: bool,
-    /// The protocol needs a route over a device with RDMA.
-    pub needs_rdma: bool,
-    /// The protocol carries connections within this host.
-    pub loopback: bool,
-    /// The protocol carries connections to other hosts.
+    /// The protocol carries connections to other hosts, in addition to those within this host.
     pub remote: bool,
-    /// The protocol carries a socket only if a rule or the program names the protocol. If this
-    /// depends on the route, the protocol checks [`Terms::is_named`] instead.
+    /// The protocol carries a socket only if a rule names the protocol. If this depends on the
+    /// route, the protocol checks [`Terms::is_named`] instead.
     pub needs_rule: bool,
-    /// The protocol carries connections within this host only if a rule or the program names it.
+    /// The protocol carries connections within this host only if a rule names it.
     pub needs_rule_within_host: bool,
     /// Peers answer by the port mapper where they listen. The protocol is not tried without such an
     /// answer.
@@ -55,7 +42,7 @@ pub struct Capabilities {
 pub struct Terms<'a> {
     /// Settings of the rule, for all protocols.
     pub settings: &'a [Setting],
-    /// A rule or the program names the protocol.
+    /// The rule names the protocol.
     pub is_named: bool,
     /// The largest number of unread bytes that the program wants the socket to hold (`SO_RCVBUF`).
     pub receive_bound: Option<usize>,
@@ -68,7 +55,8 @@ pub struct Way<'a> {
     pub role: Role,
     /// The peer's address, or the address to listen at.
     pub address: SocketAddr,
-    /// The kernel's route; `None` for a protocol with its own routing, and for listeners.
+    /// The kernel's route; `None` for listeners, and for a protocol that only carries connections
+    /// within this host.
     pub route: Option<&'a Route>,
     /// The network device of the route, or of the address to listen at; `None` for the unspecified
     /// address, which is on every device.
@@ -89,7 +77,7 @@ pub struct Target<'a> {
     pub mapped: SocketAddr,
     /// The local address of the connection. Its port is reserved in the kernel.
     pub local: SocketAddr,
-    /// The first hop of the route; `None` for a protocol with its own routing.
+    /// The first hop of the route, if the route was looked up.
     pub next_hop: Option<IpAddr>,
     /// The active RDMA ports behind the network device of the route.
     pub ports: &'a [RdmaPort],
@@ -377,13 +365,6 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// Reports the counters that the protocol keeps to `meter`, from the next call of
     /// [`OffloadStream::watch`] on. A protocol without such counters reports nothing.
     fn measure(&self, _meter: Arc<dyn Meter>) {}
-
-    /// The descriptor to sleep on, edge-triggered and for both directions, before
-    /// [`OffloadStream::drive`]; `None` for a protocol that makes progress on its own thread.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
-
-    /// Makes progress on the calling thread, without blocking, and reports events to the watch.
-    fn drive(&self);
 }
 
 /// Receives the events of a stream, after the stream's methods report the new state. A watch must

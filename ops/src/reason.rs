@@ -33,8 +33,6 @@ pub enum Reason {
     NoRoute(Errno),
     /// The routing tables cannot be read.
     NoNetlink,
-    /// The peer is on this host, and the protocol does not carry local connections.
-    Local,
     /// The peer is another host, and the protocol carries local connections only.
     Remote,
     /// The protocol is used only where a rule names it.
@@ -108,7 +106,6 @@ impl fmt::Display for Reason {
             Self::NoUnicast => f.write_str("the address is not a unicast address"),
             Self::NoRoute(errno) => write!(f, "no route: {errno}"),
             Self::NoNetlink => f.write_str("routes cannot be looked up: netlink is not permitted"),
-            Self::Local => f.write_str("does not carry connections within this host"),
             Self::Remote => f.write_str("the peer is another host"),
             Self::NotNamed => f.write_str("no rule names the protocol"),
             Self::NotOffered => f.write_str("no program under opsrun listens there on this host"),

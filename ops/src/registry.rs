@@ -41,19 +41,15 @@ impl Registry {
     /// Registers a protocol.
     ///
     /// # Errors
-    /// Fails if another protocol has the name or the number.
+    /// Fails if another protocol has the name.
     pub fn register(
         self: &Arc<Self>,
         protocol: Arc<dyn OffloadProtocol>,
         priority: i32,
     ) -> Result<Registration, NameTaken> {
         let mut entries = self.entries.write().ignore_poison();
-        let number = protocol.capabilities().number;
-        let has_name_or_number = |entry: &Entry| {
-            let other = entry.protocol.capabilities().number;
-            entry.protocol.name() == protocol.name() || number.is_some() && other == number
-        };
-        if entries.iter().any(has_name_or_number) {
+        let has_name = |entry: &Entry| entry.protocol.name() == protocol.name();
+        if entries.iter().any(has_name) {
             return Err(NameTaken(protocol.name().to_owned()));
         }
         let id = self.generation.fetch_add(1, Ordering::Relaxed);
@@ -84,14 +80,6 @@ impl Registry {
     pub fn for_each(&self, mut call: impl FnMut(&dyn OffloadProtocol)) {
         let entries = self.entries.read().ignore_poison();
         entries.iter().for_each(|entry| call(&*entry.protocol));
-    }
-
-    /// Returns the protocol of this number.
-    #[must_use]
-    pub fn by_number(&self, number: i32) -> Option<Arc<dyn OffloadProtocol>> {
-        let has =
-            |protocol: &Arc<dyn OffloadProtocol>| protocol.capabilities().number == Some(number);
-        self.protocols().into_iter().find(has)
     }
 
     /// Records a change of a protocol's devices or addresses, so that cached answers of peers are

@@ -121,7 +121,7 @@ fn test(name: &str) -> Result<String> {
 }
 
 /// The directories of the tests of each crate; all other tests are suites.
-const CRATES: [(&str, &[&str]); 7] = [
+const CRATES: [(&str, &[&str]); 8] = [
     ("access_layer", &["access-layer/src"]),
     (
         "provider_iwarp_soft",
@@ -136,6 +136,7 @@ const CRATES: [(&str, &[&str]); 7] = [
     ("ofa_tools", &["tests/harness/ofa_tools"]),
     ("ops", &["ops/tests", "ops/src"]),
     ("ops_switch", &["ops/tests/switch"]),
+    ("ops_preload", &["ops/preload/src"]),
 ];
 
 /// The files in which the modules of a test may be.
@@ -159,8 +160,8 @@ fn files_of(modules: &[&str]) -> Vec<PathBuf> {
     files
 }
 
-/// Returns true if `text` has a test `name`: a test function, a trial of module `module`, a table
-/// whose rows are tests, or a row of such a table.
+/// Returns true if `text` has a test `name`: a test function, a trial of module `module`, a script,
+/// a function for each offload protocol, a table whose rows are tests, or a row of such a table.
 fn has_test(text: &str, module: &str, name: &str) -> bool {
     let row = format!("const {name}: (&str, &str) = (");
     if text.lines().any(|line| line.starts_with(&row)) {
@@ -175,14 +176,19 @@ fn has_test(text: &str, module: &str, name: &str) -> bool {
             > 0;
     }
     let (head, trial) = (format!("fn {name}("), format!("{name} = \""));
+    let of_protocol = format!("{head}protocol: &'static OffloadProtocol)");
     let module = format!("trials! {{ {module}:");
     let (mut is_test, mut in_module) = (false, false);
     for line in text.lines() {
         if line.starts_with("trials! {") {
             in_module = line == module;
         }
+        in_module |= line.ends_with("= scripts! {");
         let line = line.trim_start();
-        if line.starts_with(&head) && is_test || line.starts_with(&trial) && in_module {
+        if line.starts_with(&head) && is_test
+            || line.starts_with(&trial) && in_module
+            || line.contains(&of_protocol)
+        {
             return true;
         }
         is_test = line == "#[test]" || is_test && line.starts_with("#[");

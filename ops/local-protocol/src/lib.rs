@@ -84,12 +84,6 @@ impl OffloadProtocol for LocalProtocol {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            number: None,
-            ipv4: true,
-            ipv6: true,
-            self_routing: false,
-            needs_rdma: false,
-            loopback: true,
             remote: false,
             needs_rule: self.needs_rule,
             needs_rule_within_host: false,

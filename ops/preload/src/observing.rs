@@ -265,14 +265,6 @@ impl OffloadStream for Observed {
         self.stream.measure(meter);
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.stream.descriptor()
-    }
-
-    fn drive(&self) {
-        self.stream.drive();
-    }
-
     fn abort(&self) {
         self.record_end(&self.is_broken);
         self.stream.abort();

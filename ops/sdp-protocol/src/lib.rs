@@ -208,13 +208,6 @@ impl OffloadProtocol for SdpProtocol {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            number: None,
-            ipv4: true,
-            ipv6: true,
-            self_routing: false,
-            // The software provider needs no device.
-            needs_rdma: false,
-            loopback: true,
             remote: true,
             // Whether a rule is needed depends on the route: see `reaches`.
             needs_rule: false,

@@ -184,13 +184,6 @@ impl OffloadStream for SdpOffload {
         // The first meter stays; a stream is listed once.
         let _ = self.meter.set(meter);
     }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // The thread of the SDP stack makes progress on the stream.
-        None
-    }
-
-    fn drive(&self) {}
 }
 
 /// Translates readiness of a stream to events for the switch's watch.

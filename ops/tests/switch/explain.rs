@@ -3,22 +3,14 @@
 use std::net::SocketAddr;
 
 use anyhow::{Result, ensure};
+use ops::DecisionTrace;
 use ops::rules::Role;
-use ops::{DecisionTrace, Intent, StackRequest};
 
-use crate::lab::{LOCALHOST, Lab};
+use crate::lab::{LOCALHOST, Lab, intent};
 use crate::unix_protocol::UnixProtocol;
 
 fn explained(lab: &Lab, role: Role, address: SocketAddr) -> Vec<String> {
-    let intent = Intent {
-        role,
-        address,
-        from: None,
-        request: &StackRequest::ByRule,
-        tcp_only: None,
-        receive_bound: None,
-    };
-    lines_of(&lab.switch.explain(&intent))
+    lines_of(&lab.switch.explain(&intent(role, address)))
 }
 
 fn lines_of(trace: &DecisionTrace) -> Vec<String> {
@@ -37,8 +29,7 @@ fn every_step_is_explained_in_order() -> Result<()> {
         name: "rdma",
         ..UnixProtocol::default()
     };
-    rdma.capabilities.number = None;
-    rdma.capabilities.loopback = false;
+    rdma.capabilities.needs_rule_within_host = true;
     let Some(lab) = Lab::new("# one\nuse both connect probe *:*", &[rdma, asks])? else {
         return Ok(());
     };
@@ -46,8 +37,8 @@ fn every_step_is_explained_in_order() -> Result<()> {
     let steps = explained(&lab, Role::Connect, to);
     let expected = [
         "rule: line 2: use both connect probe *:*",
+        "rdma: no: no rule names the protocol",
         "route: device lo, this host, from 127.0.0.1, no RDMA",
-        "rdma: no: does not carry connections within this host",
         "unix: can carry it",
         "peer: nothing answers at its UDP port 3935",
         "verdict: tcp, because no program of the peer runs under opsrun",
@@ -55,8 +46,8 @@ fn every_step_is_explained_in_order() -> Result<()> {
     ensure!(steps == expected, "{steps:#?}");
     let _mapper = lab.mapper();
     let service = lab.service()?;
-    let steps = explained(&lab, Role::Connect, service.local()?);
-    let offered = format!("peer: offers it at {}", service.local()?);
+    let steps = explained(&lab, Role::Connect, service.address()?);
+    let offered = format!("peer: offers it at {}", service.address()?);
     ensure!(steps.contains(&offered), "{steps:#?}");
     let verdict = "verdict: unix; tcp if that fails within 60s";
     ensure!(

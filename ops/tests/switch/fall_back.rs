@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use ops::rules::Role;
-use ops::{DecisionTrace, Intent, Plan, SocketState, StackRequest, WITHIN};
+use ops::{DecisionTrace, Plan, WITHIN};
 use rustix::io::Errno;
 
-use crate::lab::{DEADLINE, End, LOCALHOST, Lab, carrier, exchange};
+use crate::lab::{Accepted, DEADLINE, End, LOCALHOST, Lab, carrier, exchange, intent};
 use crate::unix_protocol::{Behaviour, UnixProtocol};
 
 /// Connects to a service of this behaviour, and returns the reason for the fall-back.
@@ -26,9 +26,8 @@ fn falls_back(behaviour: Behaviour) -> Result<Option<String>> {
     let Some(lab) = Lab::new(&rules, &[protocol])? else {
         return Ok(None);
     };
-    let mut service = lab.service()?;
-    let to = service.local()?;
-    let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+    let service = lab.service()?;
+    let (mut client, server) = lab.connect(service.address()?)?.accepted_by(&service)?;
     ensure!(carrier(&server) == "tcp");
     exchange(&mut client, &server)?;
     ensure!(
@@ -93,7 +92,7 @@ fn the_bound_is_that_of_the_rule() -> Result<()> {
         return Ok(());
     };
     let service = lab.service()?;
-    let to = service.local()?;
+    let to = service.address()?;
     let end = lab.connect(to)?.decided(to)?;
     ensure!(
         end.outcome() == "tcp: no connection was made within 7ms",
@@ -113,7 +112,7 @@ fn a_peer_without_the_protocol() -> Result<()> {
     let mut end = lab.connect(to)?.decided(to)?;
     ensure!(end.outcome() == "tcp: the peer refused");
     let (accepted, _) = plain.accept()?;
-    exchange(&mut end, &ops::Accepted::Native(accepted.into()))
+    exchange(&mut end, &Accepted::Native(accepted))
 }
 
 #[test]
@@ -122,9 +121,8 @@ fn a_connect_without_a_listener_gets_the_error_of_tcp() -> Result<()> {
         return Ok(());
     };
     let to: SocketAddr = (LOCALHOST, 9).into();
-    let mut socket = lab.socket()?;
-    ensure!(socket.connect(to, DecisionTrace::default())? == SocketState::Native);
-    ensure!(rustix::net::connect(socket.native(), &to) == Err(Errno::CONNREFUSED));
+    let error = lab.connect(to).and_then(|end| end.decided(to)).err();
+    ensure!(error.and_then(|error| error.downcast().ok()) == Some(Errno::CONNREFUSED));
     Ok(())
 }
 
@@ -133,14 +131,14 @@ fn a_connection_that_was_given_up_is_never_accepted() -> Result<()> {
     let Some(lab) = Lab::new("", &[UnixProtocol::default()])? else {
         return Ok(());
     };
-    let mut service = lab.service()?;
-    let to = service.local()?;
+    let service = lab.service()?;
+    let to = service.address()?;
     let begun = lab.connect(to)?;
-    ensure!(matches!(begun, End::Begun(_)));
+    ensure!(matches!(begun, End::Begun(..)));
     ensure!(service.accept()?.is_none(), "it has not committed itself");
     drop(begun);
     ensure!(service.accept()?.is_none());
-    let (client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+    let (client, server) = lab.connect(to)?.accepted_by(&service)?;
     ensure!(carrier(&server) == "unix" && client.outcome() == "unix");
     Ok(())
 }
@@ -151,8 +149,8 @@ fn reasons_are_counted() -> Result<()> {
         return Ok(());
     };
     for _ in 0..3 {
-        lab.socket()?
-            .connect((LOCALHOST, 9).into(), DecisionTrace::default())?;
+        let to: SocketAddr = (LOCALHOST, 9).into();
+        ensure!(lab.connect(to).is_err(), "a service at port 9");
     }
     let falls = lab.switch.fall_backs();
     ensure!(falls.get("the peer refused") == Some(&3), "{falls:?}");
@@ -170,14 +168,7 @@ fn where_tcp_is_not_permitted_the_bound_is_longer_unless_a_rule_sets_it() -> Res
         (2, Duration::from_millis(7)),
         (3, DEADLINE),
     ] {
-        let intent = Intent {
-            role: Role::Connect,
-            address: (LOCALHOST, port).into(),
-            from: None,
-            request: &StackRequest::ByRule,
-            tcp_only: None,
-            receive_bound: None,
-        };
+        let intent = intent(Role::Connect, (LOCALHOST, port).into());
         let plan = lab.switch.plan(&intent, &mut DecisionTrace::default());
         let Plan::Offload(offer) = plan else {
             anyhow::bail!("{plan:?}");
@@ -206,18 +197,19 @@ fn where_tcp_is_not_permitted_the_call_fails() -> Result<()> {
         let Some(lab) = Lab::new(rules, &[protocol])? else {
             return Ok(());
         };
-        let mut service = lab.service()?;
-        let to = service.local()?;
-        let mut socket = lab.socket()?;
-        socket.connect(to, DecisionTrace::default())?;
+        let service = lab.service()?;
+        let to = service.address()?;
+        let mut connecting = lab.connect(to);
         let end = Instant::now() + DEADLINE;
-        let failed = loop {
+        let error = loop {
             ensure!(service.accept()?.is_none());
-            match socket.drive() {
-                Ok(_) => ensure!(Instant::now() < end, "still {:?}", socket.state()),
-                Err(errno) => break errno,
-            }
+            connecting = match connecting?.step(to) {
+                Err(error) => break error,
+                step => step,
+            };
+            ensure!(Instant::now() < end, "it does not fail");
         };
+        let failed = error.downcast::<Errno>()?;
         ensure!(failed == errno, "{behaviour:?}: {failed}");
     }
     Ok(())

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use anyhow::{Result, bail, ensure};
 use ops::rules::Role;
 use ops::{
-    Capabilities, DecisionTrace, Intent, KernelConnection, KernelSockets, KernelTarget, Local,
-    Offer, OffloadProtocol, Plan, Reason, Registration, Sockets, StackRequest, Way,
+    Capabilities, DecisionTrace, KernelConnection, KernelSockets, KernelTarget, Local, Offer,
+    OffloadProtocol, Plan, Reason, Registration, Sockets, Way,
 };
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use crate::lab::{LOCALHOST, Lab, carrier, exchange};
+use crate::lab::{LOCALHOST, Lab, carrier, exchange, intent};
 use crate::unix_protocol::UnixProtocol;
 
 /// A protocol of pairs: the other end of a connection receives the addresses as text.
@@ -41,9 +41,7 @@ impl OffloadProtocol for Pairs {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let mut can = UnixProtocol::default().capabilities;
-        can.number = None;
-        can
+        UnixProtocol::default().capabilities
     }
 
     fn reaches(&self, _: &Way<'_>) -> Result<(), Reason> {
@@ -100,14 +98,7 @@ fn lab_with(
 }
 
 fn offer(lab: &Lab, service: SocketAddr) -> Result<Offer> {
-    let intent = Intent {
-        role: Role::Connect,
-        address: service,
-        from: None,
-        request: &StackRequest::ByRule,
-        tcp_only: None,
-        receive_bound: None,
-    };
+    let intent = intent(Role::Connect, service);
     match lab.switch.plan(&intent, &mut DecisionTrace::default()) {
         Plan::Offload(offer) => Ok(offer),
         other => bail!("{other:?}"),
@@ -176,9 +167,9 @@ fn a_protocol_that_needs_a_rule_carries_connections_whose_rule_names_it() -> Res
         let Some(lab) = Lab::new(rules, std::slice::from_ref(&protocol))? else {
             return Ok(());
         };
-        let mut service = lab.service()?;
-        let to = service.local()?;
-        let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+        let service = lab.service()?;
+        let to = service.address()?;
+        let (mut client, server) = lab.connect(to)?.accepted_by(&service)?;
         ensure!(carrier(&server) == carries, "{rules}: {}", client.outcome());
         let why = client.outcome();
         ensure!(

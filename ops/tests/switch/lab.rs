@@ -1,30 +1,30 @@
 //! A network for one test, with switches and both ends of a connection in it.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use host::locks::IgnorePoison as _;
 use ops::netlink::NetStack;
+use ops::portmap::Offering;
+use ops::rules::Role;
 use ops::{
-    Accepted, DecisionTrace, OffloadStream, Program, Reason, Registration, Registry, Socket,
-    SocketState, StackRequest, Switch,
+    Connecting, DecisionTrace, Intent, Local, OffloadListener, OffloadStream, Outcome, Plan,
+    Program, Reason, Registration, Registry, Reserve, Switch,
 };
 use rustix::io::Errno;
-use rustix::net::AddressFamily;
+use rustix::net::{AddressFamily, SocketType};
 use stack_tests::{NetSpace, not_run};
 
 use crate::unix_protocol::UnixProtocol;
 
 /// The time limit of a step, long enough for a loaded machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
-
-/// A time in which events that must not happen would usually happen.
-pub(crate) const MOMENT: Duration = Duration::from_millis(200);
 
 /// The loopback address.
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -81,31 +81,82 @@ impl Lab {
         })
     }
 
-    /// Makes a socket whose stack the rules select.
-    pub(crate) fn socket(&self) -> Result<Socket> {
-        self.socket_with_request(StackRequest::ByRule)
-    }
-
-    /// Makes a socket for the stacks that `request` permits.
-    pub(crate) fn socket_with_request(&self, request: StackRequest) -> Result<Socket> {
-        Ok(Socket::new(
-            Arc::clone(&self.switch),
-            AddressFamily::INET,
-            request,
-        )?)
-    }
-
-    /// Makes a service at a port of this host that is free on every stack.
-    pub(crate) fn service(&self) -> Result<Socket> {
-        let mut service = self.socket()?;
-        service.bind((LOCALHOST, 0).into())?;
-        service.listen(16)?;
+    /// Makes a service at a port of this host, over TCP and the protocols that the rules permit.
+    pub(crate) fn service(&self) -> Result<Service> {
+        let tcp = TcpListener::bind((LOCALHOST, 0))?;
+        tcp.set_nonblocking(true)?;
+        let address = tcp.local_addr()?;
+        let intent = intent(Role::Listen, address);
+        let offer = match self.switch.plan(&intent, &mut DecisionTrace::default()) {
+            Plan::Offload(offer) => Some(offer),
+            Plan::Native(_) | Plan::Impossible(_) => None,
+        };
+        let mut service = Service {
+            switch: Arc::clone(&self.switch),
+            tcp,
+            listeners: Vec::new(),
+            mapped: Vec::new(),
+        };
+        for protocol in offer.iter().flat_map(|offer| &offer.protocols) {
+            let streams = protocol
+                .sockets()
+                .streams()
+                .context("a protocol of streams")?;
+            let bound = streams.bind(Local::from(address), Default::default())?;
+            let listener = bound.listen(16)?;
+            if protocol.capabilities().asks_peer {
+                let mapped = listener.mapped();
+                self.switch.offer(Offering::new(address, mapped));
+                service.mapped.push(mapped);
+            }
+            service.listeners.push((protocol.name(), listener));
+        }
         Ok(service)
     }
 
-    /// Connects, over TCP if the switch decides so.
+    /// Begins to connect, over TCP if the switch decides so at once.
     pub(crate) fn connect(&self, to: SocketAddr) -> Result<End> {
-        end_of(self.socket()?, to)
+        let native = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        match self.plan(to) {
+            Plan::Native(reason) => native_end(&self.switch, native, reason, to),
+            Plan::Impossible(reason) => bail!(reason.errno()),
+            Plan::Offload(offer) => {
+                let native = Arc::new(native);
+                let bound = Arc::clone(&native);
+                let reserve = Reserve::new(move || {
+                    rustix::net::bind(&bound, &SocketAddr::new(LOCALHOST, 0))?;
+                    rustix::net::getsockname(&bound)?.try_into()
+                });
+                let switch = Arc::clone(&self.switch);
+                let attempt = self
+                    .switch
+                    .connect(to, reserve, offer, DecisionTrace::default());
+                End::Begun(switch, native, Box::new(attempt)).step(to)
+            }
+        }
+    }
+
+    /// Returns the reason why a connection uses TCP.
+    pub(crate) fn reason(&self, to: SocketAddr) -> Result<Reason> {
+        let offer = match self.plan(to) {
+            Plan::Native(reason) => return Ok(reason),
+            Plan::Impossible(reason) => bail!(reason.errno()),
+            Plan::Offload(offer) => offer,
+        };
+        let reserve = Reserve::new(move || Ok((LOCALHOST, 1).into()));
+        let mut attempt = self
+            .switch
+            .connect(to, reserve, offer, DecisionTrace::default());
+        match attempt.wait() {
+            Outcome::Native(reason) => Ok(reason),
+            other => bail!("{other:?}"),
+        }
+    }
+
+    /// Decides about a connection.
+    pub(crate) fn plan(&self, to: SocketAddr) -> Plan {
+        let intent = intent(Role::Connect, to);
+        self.switch.plan(&intent, &mut DecisionTrace::default())
     }
 
     /// Starts a thread that answers port mapper requests until the result is dropped.
@@ -141,49 +192,89 @@ impl Drop for Mapper {
     }
 }
 
-/// Connects a socket.
-pub(crate) fn end_of(mut socket: Socket, to: SocketAddr) -> Result<End> {
-    if let SocketState::Connecting { .. } = socket.connect(to, DecisionTrace::default())? {
-        // The service is on this thread, and makes progress only when it is called.
-        return Ok(End::Begun(socket));
+/// Returns the intent of a socket without options.
+pub(crate) fn intent(role: Role, address: SocketAddr) -> Intent {
+    Intent {
+        role,
+        address,
+        from: None,
+        tcp_only: None,
+        receive_bound: None,
     }
-    settled(socket, to)
 }
 
-fn settled(socket: Socket, to: SocketAddr) -> Result<End> {
-    match socket.state() {
-        SocketState::Offloaded => Ok(End::Offloaded(socket)),
-        SocketState::Native => {
-            let reason = socket.reason().cloned();
-            let native = socket.into_native().map_err(|_| anyhow!("not native"))?;
-            rustix::net::connect(&native, &to)?;
-            Ok(End::Native(TcpStream::from(native), reason))
-        }
-        state => bail!("{state:?}"),
+/// Connects over TCP.
+fn native_end(switch: &Switch, native: OwnedFd, reason: Reason, to: SocketAddr) -> Result<End> {
+    switch.count_fall_back(&reason);
+    rustix::net::connect(&native, &to)?;
+    Ok(End::Native(TcpStream::from(native), Some(reason)))
+}
+
+/// A service over TCP and offload protocols.
+pub(crate) struct Service {
+    switch: Arc<Switch>,
+    tcp: TcpListener,
+    listeners: Vec<(&'static str, Box<dyn OffloadListener>)>,
+    /// The addresses that the port mapper announces.
+    mapped: Vec<SocketAddr>,
+}
+
+impl Service {
+    pub(crate) fn address(&self) -> Result<SocketAddr> {
+        Ok(self.tcp.local_addr()?)
     }
+
+    /// Returns the next connection, if there is one.
+    pub(crate) fn accept(&self) -> Result<Option<Accepted>> {
+        for (protocol, listener) in &self.listeners {
+            if let Some(stream) = listener.accept()? {
+                return Ok(Some(Accepted::Offloaded { protocol, stream }));
+            }
+        }
+        match self.tcp.accept() {
+            Ok((stream, _)) => Ok(Some(Accepted::Native(stream))),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let address = self.tcp.local_addr().expect("the service has an address");
+        for mapped in &self.mapped {
+            self.switch.withdraw(address, *mapped);
+        }
+    }
+}
+
+/// A connection that a service has accepted.
+pub(crate) enum Accepted {
+    Native(TcpStream),
+    Offloaded {
+        protocol: &'static str,
+        stream: Box<dyn OffloadStream>,
+    },
 }
 
 /// The connecting end.
 pub(crate) enum End {
-    Begun(Socket),
-    Offloaded(Socket),
+    Begun(Arc<Switch>, Arc<OwnedFd>, Box<Connecting<'static>>),
+    Offloaded(String, Box<dyn OffloadStream>),
     Native(TcpStream, Option<Reason>),
 }
 
 impl End {
     /// Makes progress while `service` accepts, until both ends have a connection.
-    pub(crate) fn accepted_by(
-        self,
-        service: &mut Socket,
-        to: SocketAddr,
-    ) -> Result<(Self, Accepted)> {
+    pub(crate) fn accepted_by(self, service: &Service) -> Result<(Self, Accepted)> {
+        let to = service.address()?;
         let end = Instant::now() + DEADLINE;
         let mut this = self;
         loop {
             let accepted = service.accept()?;
             this = this.step(to)?;
             if let Some(accepted) = accepted {
-                while matches!(this, Self::Begun(_)) {
+                while matches!(this, Self::Begun(..)) {
                     ensure!(Instant::now() < end, "accepted and not connected");
                     this = this.step(to)?;
                 }
@@ -197,9 +288,12 @@ impl End {
     /// Makes one step of progress.
     pub(crate) fn step(self, to: SocketAddr) -> Result<Self> {
         match self {
-            Self::Begun(mut socket) => match socket.drive()? {
-                SocketState::Connecting { .. } => Ok(Self::Begun(socket)),
-                _ => settled(socket, to),
+            Self::Begun(switch, native, mut attempt) => match attempt.step() {
+                None => Ok(Self::Begun(switch, native, attempt)),
+                Some(outcome) => {
+                    drop(attempt);
+                    settled(&switch, native, outcome, to)
+                }
             },
             other => Ok(other),
         }
@@ -208,9 +302,10 @@ impl End {
     /// Makes progress until the connection is decided, without the service.
     pub(crate) fn decided(self, to: SocketAddr) -> Result<Self> {
         match self {
-            Self::Begun(mut socket) => {
-                socket.finish()?;
-                settled(socket, to)
+            Self::Begun(switch, native, mut attempt) => {
+                let outcome = attempt.wait();
+                drop(attempt);
+                settled(&switch, native, outcome, to)
             }
             other => Ok(other),
         }
@@ -219,10 +314,8 @@ impl End {
     /// Returns the stack and the reason for it.
     pub(crate) fn outcome(&self) -> String {
         match self {
-            Self::Begun(_) => "begun".to_owned(),
-            Self::Offloaded(socket) => socket
-                .stream()
-                .map_or_else(String::new, |(name, _)| name.to_owned()),
+            Self::Begun(..) => "begun".to_owned(),
+            Self::Offloaded(protocol, _) => protocol.clone(),
             Self::Native(_, Some(reason)) => format!("tcp: {reason}"),
             Self::Native(_, None) => "tcp".to_owned(),
         }
@@ -230,29 +323,34 @@ impl End {
 
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<()> {
         match self {
-            Self::Offloaded(socket) => send(stream_of(socket)?, bytes),
+            Self::Offloaded(_, stream) => send(&**stream, bytes),
             Self::Native(stream, _) => Ok(stream.write_all(bytes)?),
-            Self::Begun(_) => bail!("not connected"),
+            Self::Begun(..) => bail!("not connected"),
         }
     }
 
     pub(crate) fn receive(&mut self, len: usize) -> Result<Vec<u8>> {
         match self {
-            Self::Offloaded(socket) => receive(stream_of(socket)?, len),
+            Self::Offloaded(_, stream) => receive(&**stream, len),
             Self::Native(stream, _) => {
                 let mut bytes = vec![0; len];
                 stream.read_exact(&mut bytes)?;
                 Ok(bytes)
             }
-            Self::Begun(_) => bail!("not connected"),
+            Self::Begun(..) => bail!("not connected"),
         }
     }
 }
 
-/// Returns the stream of a socket that an offload protocol carries.
-pub(crate) fn stream_of(socket: &Socket) -> Result<&dyn OffloadStream> {
-    let (_, stream) = socket.stream().ok_or_else(|| anyhow!("not offloaded"))?;
-    Ok(stream)
+fn settled(switch: &Switch, native: Arc<OwnedFd>, outcome: Outcome, to: SocketAddr) -> Result<End> {
+    match outcome {
+        Outcome::Offloaded { protocol, stream } => Ok(End::Offloaded(protocol, stream)),
+        Outcome::Impossible(reason) => bail!(reason.errno()),
+        Outcome::Native(reason) => {
+            let native = Arc::into_inner(native).ok_or(anyhow!("the attempt has the socket"))?;
+            native_end(switch, native, reason, to)
+        }
+    }
 }
 
 /// Sends all bytes.
@@ -293,7 +391,7 @@ pub(crate) fn exchange(client: &mut End, server: &Accepted) -> Result<()> {
             send(&**stream, b"answer")?;
         }
         Accepted::Native(socket) => {
-            let mut stream = TcpStream::from(socket.try_clone()?);
+            let mut stream = socket;
             let mut bytes = [0; 8];
             stream.read_exact(&mut bytes)?;
             ensure!(&bytes == b"question");

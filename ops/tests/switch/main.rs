@@ -2,22 +2,18 @@
 //!
 //! - `unix_protocol` the protocol, over `AF_UNIX` sockets
 //! - `lab.rs` a network for one test, with switches and both ends of a connection in it
-//! - `families.rs` the sockets that the switch handles
 //! - `registry.rs` registration, removal and priority of protocols
 //! - `connect.rs` policy, route and the protocol that carries a connection
 //! - `fall_back.rs` every way in which an offload protocol fails
 //! - `peer.rs` questions to the peer's port mapper, and answers
 //! - `kernel.rs` protocols whose connections are kernel sockets
-//! - `listen.rs` a service with one port and one accept queue over all stacks
 //! - `explain.rs` the explanations of decisions
 
 mod connect;
 mod explain;
 mod fall_back;
-mod families;
 mod kernel;
 mod lab;
-mod listen;
 mod peer;
 mod registry;
 mod unix_protocol;

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, ensure};
 use host::locks::IgnorePoison as _;
 use ops::portmap::PORT;
-use ops::{DecisionTrace, SocketState};
+use ops::{DecisionTrace, Outcome, Plan, Reserve};
 use rustix::io::Errno;
 use stack_tests::{NetSpace, not_run};
 
-use crate::lab::{DEADLINE, End, LOCALHOST, Lab, NO_CHILDREN, carrier, exchange};
+use crate::lab::{Accepted, DEADLINE, End, LOCALHOST, Lab, NO_CHILDREN, carrier, exchange};
 use crate::unix_protocol::UnixProtocol;
 
 /// Returns a protocol that is tried only if the peer offers the service over it.
@@ -28,10 +28,10 @@ fn a_peer_that_offers_the_service_is_connected_to_by_the_protocol() -> Result<()
         return Ok(());
     };
     let _mapper = lab.mapper();
-    let mut service = lab.service()?;
-    let to = service.local()?;
+    let service = lab.service()?;
+    let to = service.address()?;
     for _ in 0..2 {
-        let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+        let (mut client, server) = lab.connect(to)?.accepted_by(&service)?;
         ensure!(client.outcome() == "unix", "{}", client.outcome());
         exchange(&mut client, &server)?;
     }
@@ -44,9 +44,9 @@ fn a_service_of_this_process_is_found_while_nothing_answers() -> Result<()> {
         let Some(lab) = Lab::new(rules, &[asking()])? else {
             return Ok(());
         };
-        let mut service = lab.service()?;
-        let to = service.local()?;
-        let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+        let service = lab.service()?;
+        let to = service.address()?;
+        let (mut client, server) = lab.connect(to)?.accepted_by(&service)?;
         ensure!(client.outcome() == "unix", "{}", client.outcome());
         exchange(&mut client, &server)?;
     }
@@ -59,16 +59,16 @@ fn without_tcp_a_service_is_found_after_a_time_in_which_nothing_answers() -> Res
         return Ok(());
     };
     let asks = Lab::here("use offload connect * *:*\n", &[asking()])?;
-    let mut service = lab.service()?;
-    let to = service.local()?;
+    let service = lab.service()?;
+    let to = service.address()?;
     for _ in 0..2 {
         // The first question gets the answer that no port mapper is here.
         let end = asks.connect(to)?;
-        ensure!(matches!(end, End::Begun(_)), "{}", end.outcome());
+        ensure!(matches!(end, End::Begun(..)), "{}", end.outcome());
         let end = end.step(to)?;
-        ensure!(matches!(end, End::Begun(_)), "{}", end.outcome());
+        ensure!(matches!(end, End::Begun(..)), "{}", end.outcome());
         let _mapper = lab.mapper();
-        let (mut client, server) = end.accepted_by(&mut service, to)?;
+        let (mut client, server) = end.accepted_by(&service)?;
         ensure!(client.outcome() == "unix", "{}", client.outcome());
         exchange(&mut client, &server)?;
     }
@@ -89,7 +89,7 @@ fn without_tcp_a_denial_is_not_cached() -> Result<()> {
     );
     let _plain = std::net::TcpListener::bind((LOCALHOST, 1))?;
     let end = lab.connect((LOCALHOST, 1).into())?;
-    ensure!(matches!(end, End::Begun(_)), "{}", end.outcome());
+    ensure!(matches!(end, End::Begun(..)), "{}", end.outcome());
     Ok(())
 }
 
@@ -113,7 +113,7 @@ fn a_service_that_ended_is_offered_no_longer() -> Result<()> {
     // This service keeps the mapper answering.
     let _other = lab.service()?;
     let service = lab.service()?;
-    let to = service.local()?;
+    let to = service.address()?;
     drop(service);
     let plain = std::net::TcpListener::bind(to)?;
     let end = lab.connect(to)?.decided(to)?;
@@ -137,7 +137,7 @@ fn a_host_without_port_mapper_is_connected_to_by_tcp_at_once() -> Result<()> {
         end.outcome()
     );
     let (accepted, _) = plain.accept()?;
-    exchange(&mut end, &ops::Accepted::Native(accepted.into()))
+    exchange(&mut end, &Accepted::Native(accepted))
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_peers_answer_is_dropped_when_the_network_changes() -> Result<()> {
     );
     lab.registry.notify();
     let begun = lab.connect(to)?;
-    ensure!(matches!(begun, End::Begun(_)), "{}", begun.outcome());
+    ensure!(matches!(begun, End::Begun(..)), "{}", begun.outcome());
     drop(silent);
     Ok(())
 }
@@ -254,12 +254,12 @@ fn what_a_peer_said_holds_while_the_way_to_it_stays_the_same() -> Result<()> {
     }
     shell.run("ip link set lo down; ip link set lo up")?;
     let begun = lab.connect(to)?;
-    ensure!(matches!(begun, End::Begun(_)), "{}", begun.outcome());
+    ensure!(matches!(begun, End::Begun(..)), "{}", begun.outcome());
     Ok(())
 }
 
 #[test]
-fn who_stays_on_tcp_has_taken_no_port() -> Result<()> {
+fn a_connection_that_stays_on_tcp_has_reserved_no_port() -> Result<()> {
     let Some(lab) = Lab::new("", &[asking()])? else {
         return Ok(());
     };
@@ -267,10 +267,13 @@ fn who_stays_on_tcp_has_taken_no_port() -> Result<()> {
     let to = plain.local_addr()?;
     // The peer is asked first, then the cache.
     for _ in 0..2 {
-        let mut socket = lab.socket()?;
-        socket.connect(to, DecisionTrace::default())?;
-        ensure!(socket.finish()? == SocketState::Native);
-        ensure!(socket.local()?.port() == 0);
+        let Plan::Offload(offer) = lab.plan(to) else {
+            anyhow::bail!("not offloaded")
+        };
+        let reserve = Reserve::new(|| panic!("a port is reserved"));
+        let trace = DecisionTrace::default();
+        let outcome = lab.switch.connect(to, reserve, offer, trace).wait();
+        ensure!(matches!(outcome, Outcome::Native(_)), "{outcome:?}");
     }
     Ok(())
 }
@@ -279,13 +282,12 @@ fn who_stays_on_tcp_has_taken_no_port() -> Result<()> {
 fn a_protocol_that_need_not_ask_is_tried_where_the_peer_does_not_answer() -> Result<()> {
     let mut asks = asking();
     asks.name = "asks";
-    asks.capabilities.number = None;
     let protocols = [asks, UnixProtocol::default()];
     let Some(offers) = Lab::new("", &protocols)? else {
         return Ok(());
     };
-    let mut service = offers.service()?;
-    let to = service.local()?;
+    let service = offers.service()?;
+    let to = service.address()?;
     // This socket has the port mapper's port and does not answer.
     let _silent = UdpSocket::bind((LOCALHOST, PORT))?;
     let mut outcome = String::new();
@@ -296,7 +298,7 @@ fn a_protocol_that_need_not_ask_is_tried_where_the_peer_does_not_answer() -> Res
             &format!("use both connect * *:* within={within}\n"),
             &protocols,
         )?;
-        let (client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+        let (client, server) = lab.connect(to)?.accepted_by(&service)?;
         outcome = client.outcome();
         if outcome == "unix" && carrier(&server) == "unix" {
             return Ok(());

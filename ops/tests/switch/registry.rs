@@ -3,30 +3,27 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use ops::{Registry, StackRequest};
+use ops::Registry;
 
-use crate::lab::{Lab, end_of, exchange};
+use crate::lab::{Lab, exchange};
 use crate::unix_protocol::{Behaviour, UnixProtocol};
 
-fn named(name: &'static str, number: i32) -> UnixProtocol {
-    let mut protocol = UnixProtocol {
+fn named(name: &'static str) -> UnixProtocol {
+    UnixProtocol {
         name,
         ..UnixProtocol::default()
-    };
-    protocol.capabilities.number = Some(number);
-    protocol
+    }
 }
 
 #[test]
-fn a_name_and_a_number_are_registered_once_and_free_again_after_the_end() -> Result<()> {
+fn a_name_is_registered_once_and_free_again_after_the_end() -> Result<()> {
     let registry = Arc::new(Registry::default());
-    let first = registry.register(Arc::new(named("one", 1)), 0)?;
-    ensure!(registry.register(Arc::new(named("one", 2)), 0).is_err());
-    ensure!(registry.register(Arc::new(named("two", 1)), 0).is_err());
+    let first = registry.register(Arc::new(named("one")), 0)?;
+    ensure!(registry.register(Arc::new(named("one")), 0).is_err());
     let generation = registry.generation();
     drop(first);
     ensure!(registry.generation() > generation && registry.protocols().is_empty());
-    let _second = registry.register(Arc::new(named("one", 1)), 0)?;
+    let _second = registry.register(Arc::new(named("one")), 0)?;
     let generation = registry.generation();
     registry.notify();
     ensure!(registry.generation() > generation);
@@ -37,8 +34,8 @@ fn a_name_and_a_number_are_registered_once_and_free_again_after_the_end() -> Res
 fn the_protocol_of_the_highest_priority_is_preferred() -> Result<()> {
     let registry = Arc::new(Registry::default());
     let mut kept = Vec::new();
-    for (name, number, priority) in [("low", 1, -5), ("first", 2, 7), ("second", 3, 7)] {
-        kept.push(registry.register(Arc::new(named(name, number)), priority)?);
+    for (name, priority) in [("low", -5), ("first", 7), ("second", 7)] {
+        kept.push(registry.register(Arc::new(named(name)), priority)?);
     }
     let names: Vec<String> = registry
         .protocols()
@@ -51,15 +48,14 @@ fn the_protocol_of_the_highest_priority_is_preferred() -> Result<()> {
 
 #[test]
 fn several_protocols_serve_side_by_side() -> Result<()> {
-    let protocols = [named("one", 1), named("two", 2)];
-    let Some(lab) = Lab::new("", &protocols)? else {
-        return Ok(());
-    };
-    let mut service = lab.service()?;
-    let to = service.local()?;
+    let protocols = [named("one"), named("two")];
     for name in ["one", "two"] {
-        let socket = lab.socket_with_request(StackRequest::Only(name.to_owned()))?;
-        let (mut client, server) = end_of(socket, to)?.accepted_by(&mut service, to)?;
+        let rules = format!("use both listen * *:*\nuse both connect * *:* protocol={name}");
+        let Some(lab) = Lab::new(&rules, &protocols)? else {
+            return Ok(());
+        };
+        let service = lab.service()?;
+        let (mut client, server) = lab.connect(service.address()?)?.accepted_by(&service)?;
         ensure!(client.outcome() == name);
         exchange(&mut client, &server)?;
     }
@@ -70,14 +66,14 @@ fn several_protocols_serve_side_by_side() -> Result<()> {
 fn where_the_preferred_protocol_fails_the_next_is_tried_before_tcp() -> Result<()> {
     let bad = UnixProtocol {
         behaviour: Behaviour::Refuse,
-        ..named("bad", 1)
+        ..named("bad")
     };
-    let Some(lab) = Lab::new("", &[bad, named("good", 2)])? else {
+    let Some(lab) = Lab::new("", &[bad, named("good")])? else {
         return Ok(());
     };
-    let mut service = lab.service()?;
-    let to = service.local()?;
-    let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+    let service = lab.service()?;
+    let to = service.address()?;
+    let (mut client, server) = lab.connect(to)?.accepted_by(&service)?;
     ensure!(client.outcome() == "good");
     exchange(&mut client, &server)
 }
@@ -90,9 +86,9 @@ fn a_connection_outlives_the_registration_of_its_protocol() -> Result<()> {
     let registration = lab
         .registry
         .register(Arc::new(UnixProtocol::default()), 0)?;
-    let mut service = lab.service()?;
-    let to = service.local()?;
-    let (mut client, server) = lab.connect(to)?.accepted_by(&mut service, to)?;
+    let service = lab.service()?;
+    let to = service.address()?;
+    let (mut client, server) = lab.connect(to)?.accepted_by(&service)?;
     drop(registration);
     exchange(&mut client, &server)?;
     ensure!(lab.connect(to)?.outcome() == "tcp: no offload protocol is registered");

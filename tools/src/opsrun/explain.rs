@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use ops::netlink::NetStack;
-use ops::{Intent, OffloadProtocol, Program, Registry, StackRequest, Switch, WITHIN};
+use ops::{Intent, OffloadProtocol, Program, Registry, Switch, WITHIN};
 use ops_local_protocol::LocalProtocol;
 use ops_sdp_protocol::SdpProtocol;
 use tool_args::opsrun::{Args, Role};
@@ -52,7 +52,6 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
         role,
         address,
         from: None,
-        request: &StackRequest::ByRule,
         tcp_only: None,
         receive_bound: None,
     };

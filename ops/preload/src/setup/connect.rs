@@ -20,7 +20,7 @@ use host::stand_in::Flags;
 use libc::{IP_BIND_ADDRESS_NO_PORT, IPPROTO_IP};
 use ops::rules::Role;
 use ops::{
-    DecisionTrace, Intent, KernelTarget, Offer, OffloadStream, Plan, Reason, Reserve, StackRequest,
+    DecisionTrace, Intent, KernelTarget, Offer, OffloadStream, Plan, Reason, Reserve,
     Switch,
 };
 use rustix::fs::{OFlags, fcntl_getfl};
@@ -71,7 +71,6 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         role: Role::Connect,
         address: remote,
         from: (!bound.ip().is_unspecified()).then(|| canonical(bound)),
-        request: &StackRequest::ByRule,
         tcp_only: tcp_only::option_of(socket),
         receive_bound: Carried::receive_bound(socket),
     };

@@ -12,7 +12,7 @@ use ops::observe::Record;
 use ops::portmap::Offering;
 use ops::rules::Role;
 use ops::{
-    DecisionTrace, Intent, Local, Offer, OffloadProtocol, Plan, Reason, StackRequest, Switch,
+    DecisionTrace, Intent, Local, Offer, OffloadProtocol, Plan, Reason, Switch,
 };
 use rustix::net::sockopt;
 use tracing::info;
@@ -173,8 +173,7 @@ impl Candidate {
             role: Role::Listen,
             address: self.place.address,
             from: None,
-            request: &StackRequest::ByRule,
-            tcp_only: self.tcp_only,
+                tcp_only: self.tcp_only,
             receive_bound: self.receive_bound,
         };
         match self.switch.plan(&intent, &mut DecisionTrace::default()) {

@@ -46,7 +46,6 @@ use std::time::{Duration, Instant};
 
 use host::stand_in::{LibraryEnd, Signals, Stage};
 use ops::{OffloadStream, Watch};
-use rustix::event::epoll::EventFlags;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 
@@ -54,7 +53,6 @@ use calls::{CallGuard, Calls};
 use identity::Identity;
 use observer::Observer;
 
-use crate::events::{EventHandler, event_thread};
 use crate::process;
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
@@ -91,11 +89,6 @@ impl Socket {
         let stream: Arc<dyn OffloadStream> = Arc::from(stream);
         let observer = Arc::new(Observer::new(end, Signals::new()));
         stream.watch(Arc::clone(&observer) as _);
-        if let Some(descriptor) = stream.descriptor() {
-            let handler = Arc::new(StreamProgress(Arc::clone(&stream)));
-            let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP;
-            event_thread()?.watch(descriptor, flags, handler)?;
-        }
         let (local, peer) = (stream.local(), stream.peer());
         let identity = Arc::new(Identity::new(family, local, peer, options));
         let socket = Self {
@@ -228,23 +221,6 @@ impl Socket {
     /// Counts the close of a descriptor. Returns true if it was the last.
     pub(crate) fn remove_number(&self) -> bool {
         self.numbers.fetch_sub(1, Ordering::AcqRel) == 1
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        if let (Some(descriptor), Ok(thread)) = (self.stream.descriptor(), event_thread()) {
-            thread.unwatch(descriptor);
-        }
-    }
-}
-
-/// Drives a stream when its descriptor is ready.
-struct StreamProgress(Arc<dyn OffloadStream>);
-
-impl EventHandler for StreamProgress {
-    fn ready(&self, _flags: EventFlags) {
-        self.0.drive();
     }
 }
 

@@ -12,9 +12,7 @@
 //!   COMMIT                      ──>  now it can be accepted
 //! ```
 //!
-//! Messages are those of `SOCK_SEQPACKET`: a kind and its bytes, so that urgent data, half closes
-//! and aborts are the protocol's own. A connection makes progress when the owner of its descriptor
-//! calls `drive`.
+//! An established connection carries short messages of bytes and nothing else.
 //!
 //! A service is an abstract name with its address in it; the name of a service at all addresses has
 //! a star. [`Behaviour`] selects how an accepting end misbehaves.
@@ -32,10 +30,6 @@ use rustix::io::Errno;
 
 use crate::unix_protocol::connecting::UnixConnecting;
 use crate::unix_protocol::listener::UnixBound;
-
-/// The number by which programs ask for the protocol: one that is reserved for experiments (RFC
-/// 3692).
-pub(super) const NUMBER: i32 = 253;
 
 /// The behaviour of an accepting end in the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -69,12 +63,6 @@ impl Default for UnixProtocol {
         Self {
             name: "unix",
             capabilities: Capabilities {
-                number: Some(NUMBER),
-                ipv4: true,
-                ipv6: true,
-                self_routing: false,
-                needs_rdma: false,
-                loopback: true,
                 remote: true,
                 needs_rule: false,
                 needs_rule_within_host: false,

@@ -1,15 +1,11 @@
-//! The names and messages of the protocol.
+//! The names and the handshake messages of the protocol.
 
-use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use ops::Local;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType, recv, sendmsg,
-};
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, recv};
 
 /// The version of the protocol.
 pub(super) const VERSION: u8 = 1;
@@ -78,43 +74,6 @@ pub(super) fn address_in(hello: &[u8; HELLO_LEN]) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, u16::from_be_bytes([*high, *low])))
 }
 
-/// The maximum number of stream bytes in one message.
-pub(super) const DATA_MAX: usize = 16 * 1024;
-
-/// The maximum length of a message in bytes.
-pub(super) const MESSAGE_MAX: usize = DATA_MAX + 1;
-
-const DATA: u8 = 2;
-const URGENT: u8 = 3;
-const END: u8 = 4;
-const ABORT: u8 = 5;
-
-/// A message of an established connection, as it was received.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Message<'a> {
-    /// Bytes of the stream.
-    Data(&'a [u8]),
-    /// The urgent byte, at this place of the stream.
-    Urgent(u8),
-    /// The peer sends no more bytes.
-    End,
-    /// The peer aborts the connection.
-    Abort,
-}
-
-impl<'a> Message<'a> {
-    /// Parses a message; `None` if it is no message of this protocol.
-    pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
-        match bytes {
-            [DATA, data @ ..] => Some(Self::Data(data)),
-            [URGENT, byte] => Some(Self::Urgent(*byte)),
-            [END] => Some(Self::End),
-            [ABORT] => Some(Self::Abort),
-            _ => None,
-        }
-    }
-}
-
 /// Receives a message, if there is one. Returns length 0 if the other end is closed and all its
 /// messages were received.
 pub(super) fn receive(from: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> {
@@ -128,84 +87,5 @@ pub(super) fn receive(from: impl AsFd, into: &mut [u8]) -> Result<usize, Errno> 
         // other message can follow it.
         0 => receive(into),
         len => Ok(len),
-    }
-}
-
-/// Sends as many bytes as fit into one message, and returns their number.
-pub(super) fn send_data(to: impl AsFd, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
-    let mut parts = vec![IoSlice::new(&[DATA])];
-    let mut room = DATA_MAX;
-    for part in from {
-        let len = part.len().min(room);
-        parts.push(IoSlice::new(&part[..len]));
-        room -= len;
-    }
-    send(to, &parts)?;
-    Ok(DATA_MAX - room)
-}
-
-/// A control message, which must not be lost if there is no room for it.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Control {
-    /// The urgent byte.
-    Urgent(u8),
-    /// This end sends no more bytes.
-    End,
-    /// This end aborts the connection.
-    Abort,
-}
-
-/// Sends a control message.
-pub(super) fn send_control(to: impl AsFd, control: Control) -> Result<(), Errno> {
-    match control {
-        Control::Urgent(byte) => send(to, &[IoSlice::new(&[URGENT, byte])]),
-        Control::End => send(to, &[IoSlice::new(&[END])]),
-        Control::Abort => send(to, &[IoSlice::new(&[ABORT])]),
-    }
-}
-
-fn send(to: impl AsFd, parts: &[IoSlice<'_>]) -> Result<(), Errno> {
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    sendmsg(to, parts, &mut SendAncillaryBuffer::default(), flags).map(|_| ())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc::channel;
-    use std::thread;
-
-    use rustix::net::socketpair;
-
-    use super::*;
-
-    #[test]
-    fn the_end_is_received_after_the_last_message() {
-        let (to, ends) = channel::<OwnedFd>();
-        let sender = thread::spawn(move || {
-            for end in ends {
-                assert_eq!(send_data(&end, &[IoSlice::new(b"last")]), Ok(4));
-            }
-        });
-        // A single `recv` call misses the message now and then.
-        for round in 0..20_000 {
-            let kind = SocketType::SEQPACKET;
-            let (near, far) =
-                socketpair(AddressFamily::UNIX, kind, SocketFlags::NONBLOCK, None).unwrap();
-            to.send(far).unwrap();
-            let mut message = [0; 9];
-            let len = loop {
-                match receive(&near, &mut message) {
-                    Err(Errno::AGAIN) => {}
-                    received => break received.unwrap(),
-                }
-            };
-            assert_eq!(
-                Message::parse(&message[..len]),
-                Some(Message::Data(b"last")),
-                "{round}"
-            );
-        }
-        drop(to);
-        sender.join().unwrap();
     }
 }

@@ -4,7 +4,7 @@
 mod flow;
 
 use std::collections::HashMap;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -157,12 +157,7 @@ impl SharedLock {
     /// Returns the descriptors that the child of a fork must not keep.
     pub(crate) fn withheld(&self) -> Vec<RawFd> {
         let relays = self.0.iter().flat_map(|all| all.relays.values());
-        let each = relays.flat_map(|relay| {
-            let end = std::iter::once(relay.end);
-            let descriptor = relay.socket.stream().descriptor();
-            end.chain(descriptor.map(|fd| fd.as_raw_fd()))
-        });
-        each.collect()
+        relays.map(|relay| relay.end).collect()
     }
 }
 
