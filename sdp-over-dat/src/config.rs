@@ -110,11 +110,15 @@ impl Config {
     /// it. Where the processor does the adapter's work, registration costs next to nothing. There
     /// an advertisement saves copies by the processor, and costs messages and registrations during
     /// which no byte moves. So writes below 128 KiB are copied. From there on readers advertise
-    /// their memory, and writers from 512 KiB on as well. The mechanisms have not been measured on
-    /// adapters and are off there.
+    /// their memory, and writers from 512 KiB on as well. This end uses none of these mechanisms on
+    /// adapters, where they have not been measured; it accepts advertisements of its peer.
     #[must_use]
     pub fn suited_to(provider: &ProviderAttr) -> Self {
-        match provider.specific(DATA_PATH) {
+        Self::suited_to_data_path(provider.specific(DATA_PATH))
+    }
+
+    fn suited_to_data_path(mover: Option<&str>) -> Self {
+        match mover {
             Some("processor") => Self {
                 registered_threshold: 128 * 1024,
                 zcopy_threshold: 512 * 1024,
@@ -123,10 +127,10 @@ impl Config {
                 ..Self::default()
             },
             _ => Self {
-                receive_buffers: 16,
                 buffer_size: 32 * 1024 + 16,
                 send_size: 32 * 1024 + 16,
                 start: Start::Small,
+                zcopy_threshold: usize::MAX,
                 ..Self::default()
             },
         }
@@ -245,6 +249,20 @@ mod tests {
                 assert_eq!(bounded.send_size, config.send_size);
             }
         }
+    }
+
+    #[test]
+    fn memory_of_a_call_is_registered_only_where_the_processor_moves_the_bytes() {
+        let thresholds = |mover| {
+            let it = Config::suited_to_data_path(mover);
+            let of_writers = it.registered_threshold.min(it.zcopy_threshold);
+            of_writers
+                .min(it.pipelined_threshold)
+                .min(it.sink_threshold)
+        };
+        assert_eq!(thresholds(Some("processor")), 128 * 1024);
+        assert_eq!(thresholds(Some("device")), usize::MAX);
+        assert_eq!(thresholds(None), usize::MAX);
     }
 
     #[test]
