@@ -8,9 +8,10 @@ use std::fmt::Display;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
+use host::locks::IgnorePoison as _;
 use ops::observe::{
     Carrier, Counter, Description, Kind, Meter, Native, NativeRecord, PageRoot, Record, State,
     Writer,
@@ -75,9 +76,7 @@ pub(crate) fn connection(stream: Box<dyn OffloadStream>, protocol: &str) -> Box<
     Box::new(Observed {
         stream,
         record,
-        has_local_ended: AtomicBool::new(false),
-        has_peer_ended: AtomicBool::new(false),
-        is_broken: AtomicBool::new(false),
+        state: Mutex::new(State::Established),
     })
 }
 
@@ -142,31 +141,43 @@ pub(crate) fn native(
 struct Observed {
     stream: Box<dyn OffloadStream>,
     record: Arc<Record>,
-    has_local_ended: AtomicBool,
-    has_peer_ended: AtomicBool,
-    is_broken: AtomicBool,
+    /// The state in `record`. The lock orders the updates of the record.
+    state: Mutex<State>,
+}
+
+/// The end of a direction, or of the whole connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Local,
+    Peer,
+    Broken,
+}
+
+/// Returns the state of a connection in state `before` after an end.
+fn after(before: State, end: End) -> State {
+    match (before, end) {
+        (State::Established, End::Local) => State::LocalEnded,
+        (State::Established, End::Peer) => State::PeerEnded,
+        (State::PeerEnded, End::Local) | (State::LocalEnded, End::Peer) => State::Ended,
+        (_, End::Broken) => State::Broken,
+        (before, End::Local | End::Peer) => before,
+    }
 }
 
 impl Observed {
-    /// Records an end in `what`, and updates the listed state if the end is new.
-    fn record_end(&self, what: &AtomicBool) {
-        if what.swap(true, Ordering::SeqCst) {
-            return;
+    /// Updates the listed state after an end.
+    fn record_end(&self, end: End) {
+        let mut state = self.state.lock().ignore_poison();
+        let next = after(*state, end);
+        if next != *state {
+            *state = next;
+            self.record.set_state(next);
         }
-        let all = [&self.has_local_ended, &self.has_peer_ended, &self.is_broken];
-        let state = match all.map(|end| end.load(Ordering::SeqCst)) {
-            [_, _, true] => State::Broken,
-            [false, false, _] => State::Established,
-            [true, false, _] => State::LocalEnded,
-            [false, true, _] => State::PeerEnded,
-            [true, true, _] => State::Ended,
-        };
-        self.record.set_state(state);
     }
 
     fn record_failure(&self, error: Errno) -> Errno {
         if matches!(error, Errno::CONNRESET | Errno::PIPE | Errno::TIMEDOUT) {
-            self.record_end(&self.is_broken);
+            self.record_end(End::Broken);
         }
         error
     }
@@ -189,7 +200,7 @@ impl OffloadStream for Observed {
         let received = self.stream.receive(into, peek);
         let count = received.map_err(|error| self.record_failure(error))?;
         if count == 0 && into.iter().any(|part| !part.is_empty()) {
-            self.record_end(&self.has_peer_ended);
+            self.record_end(End::Peer);
         }
         if !peek {
             self.record.count(Counter::Received, count);
@@ -220,7 +231,7 @@ impl OffloadStream for Observed {
 
     fn shutdown(&self, half: Half) -> Result<(), Errno> {
         if half != Half::Read {
-            self.record_end(&self.has_local_ended);
+            self.record_end(End::Local);
         }
         self.stream.shutdown(half)
     }
@@ -266,7 +277,30 @@ impl OffloadStream for Observed {
     }
 
     fn abort(&self) {
-        self.record_end(&self.is_broken);
+        self.record_end(End::Broken);
         self.stream.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        End::{Broken, Local, Peer},
+        *,
+    };
+
+    #[test]
+    fn every_end_in_every_state() {
+        // Each row: a state, and the state after the local end, the peer's end and a failure.
+        for (before, expected) in [
+            (State::Established, [State::LocalEnded, State::PeerEnded]),
+            (State::LocalEnded, [State::LocalEnded, State::Ended]),
+            (State::PeerEnded, [State::Ended, State::PeerEnded]),
+            (State::Ended, [State::Ended; 2]),
+            (State::Broken, [State::Broken; 2]),
+        ] {
+            assert_eq!([Local, Peer].map(|end| after(before, end)), expected);
+            assert_eq!(after(before, Broken), State::Broken);
+        }
     }
 }

@@ -20,8 +20,7 @@ use host::stand_in::Flags;
 use libc::{IP_BIND_ADDRESS_NO_PORT, IPPROTO_IP};
 use ops::rules::Role;
 use ops::{
-    DecisionTrace, Intent, KernelTarget, Offer, OffloadStream, Plan, Reason, Reserve,
-    Switch,
+    DecisionTrace, Intent, KernelTarget, Offer, OffloadStream, Plan, Reason, Reserve, Switch,
 };
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};

@@ -11,9 +11,7 @@ use host::locks::IgnorePoison as _;
 use ops::observe::Record;
 use ops::portmap::Offering;
 use ops::rules::Role;
-use ops::{
-    DecisionTrace, Intent, Local, Offer, OffloadProtocol, Plan, Reason, Switch,
-};
+use ops::{DecisionTrace, Intent, Local, Offer, OffloadProtocol, Plan, Reason, Switch};
 use rustix::net::sockopt;
 use tracing::info;
 
@@ -173,7 +171,7 @@ impl Candidate {
             role: Role::Listen,
             address: self.place.address,
             from: None,
-                tcp_only: self.tcp_only,
+            tcp_only: self.tcp_only,
             receive_bound: self.receive_bound,
         };
         match self.switch.plan(&intent, &mut DecisionTrace::default()) {
