@@ -18,7 +18,6 @@ use crate::protosw::{
     OffloadStream, Target,
 };
 use crate::reason::Reason;
-use crate::stage::Stage;
 use crate::switch::{Path, Switch};
 use crate::trace::{DecisionTrace, Subject};
 
@@ -75,6 +74,36 @@ enum Local<'a> {
     Failed(Errno),
 }
 
+/// The progress of an attempt, before the first byte.
+///
+/// ```text
+///   Asking ── answer, or not needed ──> Trying ── first protocol that connects ──> Connected
+///     │  <── cached answer is stale ────┘  └── late, no address, all failed ──────> Over
+///     └── denied, and all protocols ask ──────────────────────────────────────────> Over
+/// ```
+#[derive(Debug)]
+enum Stage {
+    /// The peer's port mapper has not answered yet.
+    Asking(Box<Asking>),
+    /// The first protocol of the offer tries to connect. Protocols that have failed are removed.
+    Trying {
+        attempt: Option<Box<dyn OffloadConnecting>>,
+        mapped: Option<Mapped>,
+    },
+    /// A protocol has connected.
+    Connected,
+    /// All protocols have failed.
+    Over,
+}
+
+/// The address at which the peer offers the service.
+#[derive(Debug, Clone, Copy)]
+struct Mapped {
+    address: SocketAddr,
+    /// True if the answer is from the cache, so it may be out of date.
+    is_cached: bool,
+}
+
 /// An attempt in progress. Poll its descriptor for input until its deadline, then call
 /// [`Connecting::step`]; or call [`Connecting::wait`].
 #[derive(Debug)]
@@ -86,11 +115,6 @@ pub struct Connecting<'a> {
     /// The route over which the peer is asked.
     path: Option<Path>,
     stage: Stage,
-    asking: Option<Asking>,
-    attempt: Option<Box<dyn OffloadConnecting>>,
-    mapped: Option<SocketAddr>,
-    /// True if the peer's answer is from the cache, so it may be out of date.
-    is_cached: bool,
     deadline: Instant,
     last: Option<Reason>,
     trace: DecisionTrace,
@@ -114,31 +138,32 @@ impl<'a> Connecting<'a> {
             local: Local::Free(reserve),
             offer,
             path,
-            stage: Stage::Asking,
-            asking: None,
-            attempt: None,
-            mapped: None,
-            is_cached: false,
+            stage: Stage::Over,
             deadline,
             last: None,
             trace,
         };
-        connecting.ask(now);
+        connecting.stage = connecting.ask(now, true);
         connecting
     }
 
     /// The latest time at which [`Connecting::step`] must be called.
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        let asking = self.asking.as_ref().map(Asking::deadline);
-        asking.map_or(self.deadline, |asking| asking.min(self.deadline))
+        match &self.stage {
+            Stage::Asking(asking) => asking.deadline().min(self.deadline),
+            Stage::Trying { .. } | Stage::Connected | Stage::Over => self.deadline,
+        }
     }
 
     /// The descriptor to poll for input. Each step may change it.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        let asking = self.asking.as_ref().map(AsFd::as_fd);
-        asking.or(self.attempt.as_deref().map(AsFd::as_fd))
+        match &self.stage {
+            Stage::Asking(asking) => Some(asking.as_fd()),
+            Stage::Trying { attempt, .. } => attempt.as_deref().map(AsFd::as_fd),
+            Stage::Connected | Stage::Over => None,
+        }
     }
 
     /// The steps of the decision so far.
@@ -150,28 +175,28 @@ impl<'a> Connecting<'a> {
     /// Makes progress without waiting. Returns the outcome once it is decided.
     pub fn step(&mut self) -> Option<Outcome> {
         loop {
-            match self.stage {
-                Stage::Asking => {
-                    let answer = self.asking.as_mut()?.step()?;
+            match &mut self.stage {
+                Stage::Asking(asking) => {
+                    let answer = asking.step()?;
                     self.cache(answer);
-                    self.on_answer(answer);
+                    self.stage = self.on_answer(answer, false);
                 }
-                Stage::Trying(_) if Instant::now() >= self.deadline => {
-                    let within = self.offer.within;
-                    self.attempt = None;
-                    self.cache_refusal();
-                    self.skip_protocol(Reason::Late { within });
-                    self.stage.on_late();
-                }
-                Stage::Trying(at) => {
-                    let Some(local) = self.address() else {
-                        self.stage.on_no_address();
-                        continue;
-                    };
-                    if let Some(stream) = self.try_protocol(at, local)? {
-                        return Some(stream);
+                Stage::Trying { mapped, .. } if Instant::now() >= self.deadline => {
+                    if mapped.is_some() {
+                        self.cache(Answer::Refused);
                     }
+                    let within = self.offer.within;
+                    self.skip_protocol(Reason::Late { within });
+                    self.stage = Stage::Over;
                 }
+                Stage::Trying { .. } => match self.address() {
+                    Some(local) => {
+                        if let Some(outcome) = self.try_protocol(local)? {
+                            return Some(outcome);
+                        }
+                    }
+                    None => self.stage = Stage::Over,
+                },
                 Stage::Connected => return None,
                 Stage::Over => return Some(self.finish()),
             }
@@ -198,29 +223,25 @@ impl<'a> Connecting<'a> {
         }
     }
 
-    /// Asks the peer, if a protocol needs its answer and the cache has none.
-    fn ask(&mut self, now: Instant) {
-        if !self
-            .offer
-            .protocols
-            .iter()
-            .any(|protocol| protocol.capabilities().asks_peer)
-        {
-            return self.stage.on_mapped();
+    /// Asks the peer, if a protocol needs its answer and the cache has none, or may not be used.
+    fn ask(&mut self, now: Instant, may_use_cache: bool) -> Stage {
+        let mut protocols = self.offer.protocols.iter();
+        if !protocols.any(|protocol| protocol.capabilities().asks_peer) {
+            return self.try_next(None);
         }
         if self.is_local()
             && let Some(mapped) = self.switch.own_mapping(self.service)
         {
             self.trace
                 .note(Subject::Peer, || "is this process itself".to_owned());
-            return self.on_answer(Answer::Mapped(mapped));
+            return self.on_answer(Answer::Mapped(mapped), false);
         }
         let known = self.switch.answers().get(self.service, &self.path, now);
-        if let Some(answer) = known.filter(|answer| self.may_use_cached(*answer)) {
+        let is_usable = |answer: &Answer| may_use_cache && self.may_use_cached(*answer);
+        if let Some(answer) = known.filter(is_usable) {
             self.trace
                 .note(Subject::Peer, || "the cached answer is used".to_owned());
-            self.is_cached = true;
-            return self.on_answer(answer);
+            return self.on_answer(answer, true);
         }
         let left = self.deadline.saturating_duration_since(now);
         let within = left.min(self.offer.within / ASKING_SHARE);
@@ -230,10 +251,10 @@ impl<'a> Connecting<'a> {
             Asking::begin(self.service, within)
         };
         match asking {
-            Ok(asking) => self.asking = Some(asking),
+            Ok(asking) => Stage::Asking(Box::new(asking)),
             Err(errno) => {
                 self.skip_protocol(Reason::NoRoute(errno));
-                self.continue_without_answer();
+                self.continue_without_answer()
             }
         }
     }
@@ -261,29 +282,32 @@ impl<'a> Connecting<'a> {
         !(self.is_local() && is_vacant(self.service))
     }
 
-    fn on_answer(&mut self, answer: Answer) {
-        self.asking = None;
-        if let Answer::Mapped(mapped) = answer {
+    fn on_answer(&mut self, answer: Answer, is_cached: bool) -> Stage {
+        if let Answer::Mapped(address) = answer {
             self.trace
-                .note(Subject::Peer, || format!("offers it at {mapped}"));
-            self.mapped = Some(mapped);
-            return self.stage.on_mapped();
+                .note(Subject::Peer, || format!("offers it at {address}"));
+            return Stage::trying(Some(Mapped { address, is_cached }));
         }
         let reason = Reason::of_answer(answer).unwrap_or(Reason::PeerRefused);
         self.trace.note(Subject::Peer, || reason.to_string());
         self.last = Some(reason);
-        self.continue_without_answer();
+        self.continue_without_answer()
     }
 
     /// Continues with the protocols that need no answer of the peer.
-    fn continue_without_answer(&mut self) {
+    fn continue_without_answer(&mut self) -> Stage {
         self.offer
             .protocols
             .retain(|protocol| !protocol.capabilities().asks_peer);
+        self.try_next(None)
+    }
+
+    /// Continues with the first protocol of the offer.
+    fn try_next(&self, mapped: Option<Mapped>) -> Stage {
         if self.offer.protocols.is_empty() {
-            self.stage.on_not_offered();
+            Stage::Over
         } else {
-            self.stage.on_mapped();
+            Stage::trying(mapped)
         }
     }
 
@@ -309,41 +333,69 @@ impl<'a> Connecting<'a> {
         }
     }
 
-    /// Steps the protocol at this place of the list once. Returns `None` if it needs more time, and
-    /// `Some(None)` if it has failed and the next protocol must be tried.
-    fn try_protocol(&mut self, at: usize, local: SocketAddr) -> Option<Option<Outcome>> {
-        let protocol = Arc::clone(&self.offer.protocols[at]);
-        let stepped = match &mut self.attempt {
-            Some(attempt) => attempt.step(),
-            None => match self.begin_attempt(&*protocol, local) {
-                Ok(attempt) => self.attempt.insert(attempt).step(),
-                Err(failure) => Err(failure),
-            },
+    /// Steps the first protocol once. Returns `None` if it needs more time, and `Some(None)` if it
+    /// has failed and the next protocol must be tried.
+    fn try_protocol(&mut self, local: SocketAddr) -> Option<Option<Outcome>> {
+        let (mut attempt, mapped) = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Trying { attempt, mapped } => (attempt, mapped),
+            Stage::Asking(_) | Stage::Connected | Stage::Over => return Some(None),
         };
+        let Some(protocol) = self.offer.protocols.first().cloned() else {
+            return Some(None);
+        };
+        let begun = match attempt.take() {
+            Some(attempt) => Ok(attempt),
+            None => self.begin_attempt(&*protocol, local, mapped),
+        };
+        let stepped = begun.and_then(|mut attempt| Ok((attempt.step()?, attempt)));
         match stepped {
-            Ok(None) => None,
-            Ok(Some(stream)) => {
-                self.stage.on_connected();
-                self.attempt = None;
+            Ok((None, attempt)) => {
+                let attempt = Some(attempt);
+                self.stage = Stage::Trying { attempt, mapped };
+                None
+            }
+            Ok((Some(stream), _)) => {
+                self.stage = Stage::Connected;
                 let protocol = protocol.name().to_owned();
                 self.trace
                     .note(Subject::Verdict, || format!("carried by {protocol}"));
                 Some(Some(Outcome::Offloaded { protocol, stream }))
             }
             Err(failure) => {
-                self.attempt = None;
-                if self.retry_with_new_answer(failure) {
-                    return Some(None);
-                }
-                self.cache_refusal();
-                let reason = Reason::from(failure);
-                let subject = Subject::Protocol(protocol.name().to_owned());
-                self.trace.note(subject, || reason.to_string());
-                self.skip_protocol(reason);
-                self.stage.on_failed(self.offer.protocols.len());
+                self.stage = self.on_failure(&*protocol, failure, mapped);
                 Some(None)
             }
         }
+    }
+
+    /// Continues after a failure of the first protocol: asks again if the service of a cached
+    /// answer is gone, or tries the next protocol.
+    fn on_failure(
+        &mut self,
+        protocol: &dyn OffloadProtocol,
+        failure: ConnectFailure,
+        mapped: Option<Mapped>,
+    ) -> Stage {
+        let is_gone = matches!(
+            failure,
+            ConnectFailure::Refused | ConnectFailure::Failed(Errno::CONNRESET)
+        );
+        if is_gone && mapped.is_some_and(|mapped| mapped.is_cached) {
+            self.trace.note(Subject::Peer, || {
+                "the cached answer is out of date; asked again".to_owned()
+            });
+            self.switch.answers().forget(self.service);
+            return self.ask(Instant::now(), false);
+        }
+        if mapped.is_some() {
+            self.cache(Answer::Refused);
+        }
+        let reason = Reason::from(failure);
+        let subject = Subject::Protocol(protocol.name().to_owned());
+        self.trace.note(subject, || reason.to_string());
+        self.skip_protocol(reason);
+        self.offer.protocols.remove(0);
+        self.try_next(mapped)
     }
 
     /// Begins to connect with a protocol. The first connection of a process may open an adapter
@@ -353,41 +405,27 @@ impl<'a> Connecting<'a> {
         &mut self,
         protocol: &dyn OffloadProtocol,
         local: SocketAddr,
+        mapped: Option<Mapped>,
     ) -> Result<Box<dyn OffloadConnecting>, ConnectFailure> {
         let begun = Instant::now();
         // Protocols whose connections are kernel sockets are tried by `Switch::connect_in_kernel`.
         let streams = protocol.sockets().streams();
         let streams = streams.ok_or(ConnectFailure::Failed(Errno::OPNOTSUPP))?;
-        let attempt = streams.connect(&self.target(protocol, local));
+        let attempt = streams.connect(&self.target(protocol, local, mapped));
         self.deadline += begun.elapsed().min(OPENING_MAX);
         attempt
     }
 
-    /// Asks the peer again, once, if the service of a cached answer is gone. Returns false
-    /// otherwise.
-    fn retry_with_new_answer(&mut self, failure: ConnectFailure) -> bool {
-        let is_gone = matches!(
-            failure,
-            ConnectFailure::Refused | ConnectFailure::Failed(Errno::CONNRESET)
-        );
-        if !is_gone || !std::mem::take(&mut self.is_cached) {
-            return false;
-        }
-        self.trace.note(Subject::Peer, || {
-            "the cached answer is out of date; asked again".to_owned()
-        });
-        self.switch.answers().forget(self.service);
-        self.mapped = None;
-        self.stage.on_stale();
-        self.ask(Instant::now());
-        true
-    }
-
-    fn target(&self, protocol: &dyn OffloadProtocol, local: SocketAddr) -> Target<'_> {
-        let asked = protocol.capabilities().asks_peer;
+    fn target(
+        &self,
+        protocol: &dyn OffloadProtocol,
+        local: SocketAddr,
+        mapped: Option<Mapped>,
+    ) -> Target<'_> {
+        let mapped = mapped.filter(|_| protocol.capabilities().asks_peer);
         Target {
             service: self.service,
-            mapped: self.mapped.filter(|_| asked).unwrap_or(self.service),
+            mapped: mapped.map_or(self.service, |mapped| mapped.address),
             local,
             next_hop: self.offer.route.as_ref().map(|route| route.next_hop()),
             ports: &self.offer.ports,
@@ -395,14 +433,8 @@ impl<'a> Connecting<'a> {
         }
     }
 
-    /// Caches a refusal, because the connection to the mapped port failed. Until it expires no
-    /// connection follows the peer's earlier answer.
-    fn cache_refusal(&self) {
-        if self.mapped.is_some() {
-            self.cache(Answer::Refused);
-        }
-    }
-
+    /// Caches an answer. A failed connection to the mapped port counts as a refusal: until it
+    /// expires, no connection follows the peer's earlier answer.
     fn cache(&self, answer: Answer) {
         let (way, now) = (self.path.clone(), Instant::now());
         let is_local = self.is_local();
@@ -429,6 +461,15 @@ impl<'a> Connecting<'a> {
             self.trace
                 .note(Subject::Verdict, || format!("fails: {reason}"));
             Outcome::Impossible(reason)
+        }
+    }
+}
+
+impl Stage {
+    fn trying(mapped: Option<Mapped>) -> Self {
+        Self::Trying {
+            attempt: None,
+            mapped,
         }
     }
 }

@@ -16,7 +16,6 @@
 //! | `reason` | the reasons why a socket stays on TCP, or a protocol is not used |
 //! | `trace`, `explain` | the steps of a decision, and a decision without a connection |
 //! | `connect` | asks the peer, tries the protocols, falls back before the first byte |
-//! | `stage` | the progress of an attempt to connect |
 //! | `local` | the address at which a service listens |
 //! | `user` | user numbers that the kernel reports |
 //! | `switch` | the state that all sockets share: rules, routes, answers of peers, the port mapper |
@@ -40,7 +39,6 @@ mod protosw;
 mod reason;
 mod registry;
 pub mod rules;
-mod stage;
 mod switch;
 mod trace;
 mod user;
@@ -58,7 +56,6 @@ pub use protosw::{
 pub use reason::Reason;
 pub use registry::{NameTaken, Registration, Registry};
 pub use rules::{Known, Setting};
-pub use stage::Stage;
 pub use switch::{PortMapperLock, PortMapperService, Program, Switch, WITHIN};
 pub use trace::{DecisionTrace, Step, Subject};
 pub use user::is_one_user;
