@@ -211,6 +211,8 @@ unsafe fn bytes(from: *const std::ffi::c_void, len: u8) -> Vec<u8> {
 
 /// An id, which is destroyed when it is dropped. librdmacm then rejects a request that was not
 /// accepted, and disconnects a connection.
+///
+/// Only the drop destroys the id, so `raw` is valid in every method.
 #[derive(Debug)]
 pub(crate) struct Id {
     channel: Arc<Channel>,
@@ -237,14 +239,14 @@ impl Id {
     /// until a request is accepted, the kernel delivers no further event of its id, and destroys
     /// the id itself if the device is removed. A late accept fails.
     pub(crate) fn set_key(&self, key: Key) {
-        // SAFETY: the id is alive; the thread that reads events uses an atomic load.
+        // SAFETY: `raw` is valid (see `Id`); the thread that reads events uses an atomic load.
         let place = unsafe { AtomicPtr::from_ptr(&raw mut (*self.as_ptr()).context) };
         place.store(key.as_context(), Ordering::Relaxed);
     }
 
     pub(crate) fn resolve_address(&self, from: SocketAddr, to: SocketAddr) -> io::Result<()> {
         let (mut from, mut to) = (CSocketAddr::from(from), CSocketAddr::from(to));
-        // SAFETY: the id is alive, and the addresses are as long as their families require.
+        // SAFETY: `raw` is valid (see `Id`), and each address is as long as its family requires.
         checked(unsafe {
             let (from, to) = (from.as_ptr().cast(), to.as_ptr().cast());
             self.cm()
@@ -253,13 +255,13 @@ impl Id {
     }
 
     pub(crate) fn resolve_route(&self) -> io::Result<()> {
-        // SAFETY: the id is alive.
+        // SAFETY: `raw` is valid (see `Id`).
         checked(unsafe { self.cm().rdma_resolve_route(self.as_ptr(), RESOLVE_MS) })
     }
 
     fn bind(&self, at: SocketAddr) -> io::Result<()> {
         let mut name = CSocketAddr::from(at);
-        // SAFETY: the id is alive, and the address is as long as its family requires.
+        // SAFETY: `raw` is valid (see `Id`), and the address is as long as its family requires.
         checked(unsafe {
             self.cm()
                 .rdma_bind_addr(self.as_ptr(), name.as_ptr().cast())
@@ -269,9 +271,9 @@ impl Id {
     /// Binds to an address, listens, and returns the port.
     pub(crate) fn listen(&self, at: SocketAddr) -> io::Result<u16> {
         self.bind(at)?;
-        // SAFETY: the id is alive.
+        // SAFETY: `raw` is valid (see `Id`).
         checked(unsafe { self.cm().rdma_listen(self.as_ptr(), BACKLOG) })?;
-        // SAFETY: the id is alive.
+        // SAFETY: `raw` is valid (see `Id`).
         Ok(u16::from_be(unsafe {
             self.cm().rdma_get_src_port(self.as_ptr())
         }))
@@ -280,30 +282,30 @@ impl Id {
     /// Sends the request. On an iWARP device this may block until TCP is connected.
     pub(crate) fn connect(&self, param: &ConnParam) -> io::Result<()> {
         let mut param = c_param(param);
-        // SAFETY: the id is alive; the private data is read before the call returns.
+        // SAFETY: `raw` is valid (see `Id`); the private data is read before the call returns.
         checked(unsafe { self.cm().rdma_connect(self.as_ptr(), &raw mut param) })
     }
 
     pub(crate) fn accept(&self, param: &ConnParam) -> io::Result<()> {
         let mut param = c_param(param);
-        // SAFETY: the id is alive; the private data is read before the call returns.
+        // SAFETY: `raw` is valid (see `Id`); the private data is read before the call returns.
         checked(unsafe { self.cm().rdma_accept(self.as_ptr(), &raw mut param) })
     }
 
     pub(crate) fn reject(&self, private_data: &[u8]) -> io::Result<()> {
         let len = u8::try_from(private_data.len()).map_err(|_| too_long())?;
         let data = private_data.as_ptr().cast();
-        // SAFETY: the id is alive and the slice is valid during the call.
+        // SAFETY: `raw` is valid (see `Id`), and the slice is valid during the call.
         checked(unsafe { self.cm().rdma_reject(self.as_ptr(), data, len) })
     }
 
     pub(crate) fn establish(&self) -> io::Result<()> {
-        // SAFETY: the id is alive.
+        // SAFETY: `raw` is valid (see `Id`).
         checked(unsafe { self.cm().rdma_establish(self.as_ptr()) })
     }
 
     pub(crate) fn disconnect(&self) -> io::Result<()> {
-        // SAFETY: the id is alive.
+        // SAFETY: `raw` is valid (see `Id`).
         checked(unsafe { self.cm().rdma_disconnect(self.as_ptr()) })
     }
 
@@ -314,7 +316,7 @@ impl Id {
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
         attr.qp_state = state;
         let mut mask = 0;
-        // SAFETY: the id is alive; `attr` and `mask` are on the stack of this call.
+        // SAFETY: `raw` is valid (see `Id`); `attr` and `mask` are on the stack of this call.
         checked(unsafe {
             self.cm()
                 .rdma_init_qp_attr(self.as_ptr(), &raw mut attr, &raw mut mask)
@@ -324,8 +326,8 @@ impl Id {
 
     /// Returns the name of the verbs device to which the id is bound.
     pub(crate) fn device_name(&self) -> Option<String> {
-        // SAFETY: the id is alive; a bound id's context is open and points to its device, whose
-        // name ends in zero.
+        // SAFETY: `raw` is valid (see `Id`); a bound id's context is open and points to its device,
+        // whose name ends in zero.
         unsafe {
             let context = (*self.as_ptr()).verbs;
             (!context.is_null()).then(|| {
@@ -338,7 +340,7 @@ impl Id {
 
     /// The address of this end.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
-        // SAFETY: the id is alive; the field is large enough for every address family.
+        // SAFETY: `raw` is valid (see `Id`); the field is large enough for every address family.
         unsafe {
             let place = &raw const (*self.as_ptr()).route.addr.__bindgen_anon_1;
             read_socket_addr(place.cast()).ok()
@@ -347,7 +349,7 @@ impl Id {
 
     /// The address of the peer.
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
-        // SAFETY: the id is alive; the field is large enough for every address family.
+        // SAFETY: `raw` is valid (see `Id`); the field is large enough for every address family.
         unsafe {
             let place = &raw const (*self.as_ptr()).route.addr.__bindgen_anon_2;
             read_socket_addr(place.cast()).ok()
