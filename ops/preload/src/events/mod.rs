@@ -16,7 +16,7 @@ pub(crate) mod wait_queue;
 mod watches;
 
 use std::cell::Cell;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -200,13 +200,6 @@ impl EventThread {
             let mark = EventData::new_u64(mark);
             let _ = epoll::modify(&self.set, fd, mark, flags | EventFlags::ET);
         }
-    }
-
-    /// Ends the watch of a descriptor that another object owns and keeps open during the call; see
-    /// [`unwatch`](Self::unwatch).
-    pub(crate) fn unwatch_number(&self, fd: RawFd) {
-        // SAFETY: the caller guarantees that the number is open.
-        self.unwatch(unsafe { BorrowedFd::borrow_raw(fd) });
     }
 
     fn run(&self) {

@@ -437,7 +437,9 @@ impl Relay {
             return false;
         }
         if let Ok(thread) = event_thread() {
-            thread.unwatch_number(self.end);
+            // SAFETY: the relay is listed and `all` is locked, so no caller has closed the end: the
+            // socket or the carrier of this relay keeps the number open.
+            thread.unwatch(unsafe { BorrowedFd::borrow_raw(self.end) });
         }
         self.place.make(Move::End);
         self.socket.observer().on_relay_ended();
