@@ -124,7 +124,7 @@ pub(super) fn private_data_reaches_both_sides<R: Rnic>(params: &str) {
         assert_eq!(attempt.state(&attempt.passive), DAT_EP_STATE_CONNECTED);
         assert_eq!(
             call!(attempt.dat, cr_reject, cr, 0, ptr::null()),
-            0x8005_0012
+            invalid_handle(DAT_INVALID_HANDLE_CR)
         );
     }
 }

@@ -21,6 +21,15 @@ macro_rules! call {
 pub(crate) use call;
 
 pub(crate) const SUCCESS: u32 = 0;
+/// The code of a call with a handle that is dead, or of another kind.
+pub(super) const fn invalid_handle(subtype: DatReturnSubtype) -> u32 {
+    DatReturn::error(DAT_INVALID_HANDLE, subtype).0
+}
+/// The code of a `dat_evd_dequeue` or `dat_cno_wait` that finds nothing. Neither has the class bit.
+pub(super) const QUEUE_EMPTY: u32 = DatReturn::without_class(DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE).0;
+/// The code of a `dat_evd_wait` for completions that ends by its timeout, without the class bit.
+pub(super) const TIMEOUT_EXPIRED: u32 =
+    DatReturn::without_class(DAT_TIMEOUT_EXPIRED, DAT_NO_SUBTYPE).0;
 /// A timeout that is longer than any step takes, so that only a lost wake-up reaches it.
 pub(crate) const LONG_US: u32 = 60_000_000;
 

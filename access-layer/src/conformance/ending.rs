@@ -7,6 +7,9 @@ use dat_abi::*;
 use super::consumer::*;
 use crate::rnic::Rnic;
 
+/// The code of a graceful `dat_ia_close` while objects exist.
+const IA_IN_USE: u32 = DatReturn::error(DAT_INVALID_STATE, DAT_INVALID_STATE_IA_IN_USE).0;
+
 fn pair<R: Rnic>(params: &str) -> Pair {
     Pair::on(Dat::open_on::<R>(params), DAT_COMPLETION_EVD_THRESHOLD_FLAG)
 }
@@ -120,14 +123,23 @@ pub(super) fn closing_the_ia_ends_everything<R: Rnic>(params: &str) {
     let dat = &pair.dat;
     assert_eq!(
         call!(dat, ia_close, dat.ia, DAT_CLOSE_GRACEFUL_FLAG),
-        0x8007_0050
+        IA_IN_USE
     );
     assert_eq!(call!(dat, ia_close, dat.ia, DAT_CLOSE_ABRUPT_FLAG), SUCCESS);
     assert_eq!(
         call!(dat, ia_close, dat.ia, DAT_CLOSE_ABRUPT_FLAG),
-        0x8005_000B
+        invalid_handle(DAT_INVALID_HANDLE_IA)
     );
-    assert_eq!(call!(dat, ep_free, pair.ends[0].ep), 0x8005_000C);
-    assert_eq!(call!(dat, evd_free, pair.ends[0].recv), 0x8005_0015);
-    assert_eq!(call!(dat, lmr_free, pair.lmr_handle), 0x8005_000D);
+    assert_eq!(
+        call!(dat, ep_free, pair.ends[0].ep),
+        invalid_handle(DAT_INVALID_HANDLE_EP)
+    );
+    assert_eq!(
+        call!(dat, evd_free, pair.ends[0].recv),
+        invalid_handle(DAT_INVALID_HANDLE_EVD_REQUEST)
+    );
+    assert_eq!(
+        call!(dat, lmr_free, pair.lmr_handle),
+        invalid_handle(DAT_INVALID_HANDLE_LMR)
+    );
 }

@@ -33,7 +33,7 @@ pub(super) fn a_waiter_sleeps_until_its_threshold<R: Rnic>(params: &str) {
     });
     // If the threshold is not reached, no event is taken and the number of events is returned.
     let result = pair.dat.wait(pair.ends[1].recv, 1000, 3).map(drop);
-    assert_eq!(result, Err((0x000F_0000, 2)));
+    assert_eq!(result, Err((TIMEOUT_EXPIRED, 2)));
 }
 
 pub(super) fn a_cno_returns_the_evd_that_triggered<R: Rnic>(params: &str) {
@@ -48,11 +48,11 @@ pub(super) fn a_cno_returns_the_evd_that_triggered<R: Rnic>(params: &str) {
         assert_eq!(pair.send(from, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
         assert_eq!(dat.cno_wait(cno, LONG_US), Ok(pair.ends[to].recv));
         assert!(dat.dequeue(pair.ends[to].recv).is_ok());
-        assert_eq!(dat.dequeue(pair.ends[to].recv).map(drop), Err(0x000D_0000));
+        assert_eq!(dat.dequeue(pair.ends[to].recv).map(drop), Err(QUEUE_EMPTY));
     }
     assert_eq!(
         dat.cno_wait(cno, 1000).map_err(|(code, _)| code),
-        Err(0x000D_0000)
+        Err(QUEUE_EMPTY)
     );
 }
 
