@@ -209,8 +209,8 @@ fn with_waiter(
     let patience = side.patience();
     thread::scope(|scope| {
         let waiter = scope.spawn(move || evd.wait(Some(patience)));
-        // This is long enough that the waiter sleeps. A case that expects a refusal would fail if
-        // the waiter did not sleep yet.
+        // This is long enough that the waiter usually sleeps. The results are the same if it does
+        // not.
         thread::sleep(side.quiet());
         let outcome = meanwhile();
         let got = waiter
@@ -288,24 +288,58 @@ fn wakes(side: &mut Side<'_>) -> Result<()> {
 
 fn one_waiter(side: &mut Side<'_>) -> Result<()> {
     let evd = evd(side)?;
-    with_waiter(&evd, side, || {
-        let second = evd.wait(Some(Duration::ZERO));
-        evd.post_software(1)?;
-        expect::refused(second, DAT_INVALID_STATE)
-    })?
-    .context("the first waiter")?;
-    Ok(())
+    let patience = side.patience();
+    // Either thread may be the second one. The refusal ends its wait, and its software event ends
+    // the wait of the other.
+    let wait = || {
+        let got = evd.wait(Some(patience));
+        if got.is_err() {
+            evd.post_software(1)?;
+        }
+        Ok(got)
+    };
+    let results: Vec<Result<_>> = thread::scope(|scope| {
+        let waiters = [scope.spawn(wait), scope.spawn(wait)];
+        waiters.map(joined).into()
+    });
+    let results: Vec<_> = results.into_iter().collect::<Result<_>>()?;
+    let (refused, ended): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_err);
+    ensure!(refused.len() < 2, "both waiters are refused: {refused:?}");
+    for got in refused {
+        expect::refused(got, DAT_INVALID_STATE)?;
+    }
+    match &ended[..] {
+        [Ok(Some(Event::Software(1)))] => Ok(()),
+        _ => bail!("the waiters that were not refused got {ended:?}"),
+    }
+}
+
+/// Returns the result of a thread, whose panic is a failure.
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread
+        .join()
+        .map_err(|_| anyhow::anyhow!("a waiter panicked"))?
 }
 
 fn waiter_alone(side: &mut Side<'_>) -> Result<()> {
     let evd = evd(side)?;
-    with_waiter(&evd, side, || {
-        let taken = evd.dequeue();
+    let patience = side.patience();
+    let (taken, got) = thread::scope(|scope| {
+        let waiter = scope.spawn(|| Ok(evd.wait(Some(patience))));
+        // The queue is empty until the other thread waits, and the call is refused from then on.
+        let mut taken = evd.dequeue();
+        while matches!(taken, Ok(None)) && !waiter.is_finished() {
+            thread::yield_now();
+            taken = evd.dequeue();
+        }
         evd.post_software(1)?;
-        expect::refused(taken, DAT_INVALID_STATE)
-    })?
-    .context("the waiter")?;
-    Ok(())
+        Ok::<_, anyhow::Error>((taken, joined(waiter)?))
+    })?;
+    expect::refused(taken, DAT_INVALID_STATE)?;
+    match got {
+        Ok(Some(Event::Software(1))) => Ok(()),
+        other => bail!("the waiter got {other:?}"),
+    }
 }
 
 fn in_use(side: &mut Side<'_>) -> Result<()> {
