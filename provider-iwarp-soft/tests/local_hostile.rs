@@ -8,7 +8,7 @@
 mod support;
 
 use std::io::Write;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -581,5 +581,131 @@ fn a_reader_that_never_ends_keeps_no_other_memory() {
         victim.event();
         drop(victim);
         testbed.check("never ends to read");
+    });
+}
+
+/// A page that the kernel requests from this process when it is accessed, and that this process
+/// withholds (`userfaultfd(2)`).
+struct WithheldPage {
+    faults: OwnedFd,
+    addr: usize,
+}
+
+/// A range of addresses, as `ioctl_userfaultfd(2)` defines it.
+#[repr(C)]
+struct FaultRange {
+    start: u64,
+    len: u64,
+}
+
+impl WithheldPage {
+    const LEN: usize = 4096;
+    const API: [u64; 3] = [0xAA, 0, 0];
+    const MISSING: u64 = 1;
+    const UFFDIO_API: libc::c_ulong = 0xC018_AA3F;
+    const UFFDIO_REGISTER: libc::c_ulong = 0xC020_AA00;
+    const UFFDIO_UNREGISTER: libc::c_ulong = 0x8010_AA01;
+
+    /// Maps the page; `None` if the kernel does not permit this.
+    fn map() -> Option<Self> {
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+        // SAFETY: the call takes flags and returns a new descriptor.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+        let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+        // SAFETY: the kernel has just returned the descriptor.
+        let faults = unsafe { OwnedFd::from_raw_fd(fd) };
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let addr = unsafe { libc::mmap(std::ptr::null_mut(), Self::LEN, protection, kind, -1, 0) };
+        assert_ne!(addr, libc::MAP_FAILED);
+        let page = Self {
+            faults,
+            addr: addr.expose_provenance(),
+        };
+        let mut api = Self::API;
+        let mut registration = (page.range(), [Self::MISSING, 0]);
+        page.control(Self::UFFDIO_API, (&raw mut api).cast());
+        page.control(Self::UFFDIO_REGISTER, (&raw mut registration).cast());
+        Some(page)
+    }
+
+    fn range(&self) -> FaultRange {
+        FaultRange {
+            start: self.addr as u64,
+            len: Self::LEN as u64,
+        }
+    }
+
+    fn control(&self, request: libc::c_ulong, argument: *mut libc::c_void) {
+        // SAFETY: the argument is the structure of the request, which lives in the caller's frame.
+        let done = unsafe { libc::ioctl(self.faults.as_raw_fd(), request, argument) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+
+    /// Waits until a thread waits for the page.
+    fn await_access(&self) {
+        let mut message = [0; 32];
+        wait_until("nothing accesses the page", || {
+            rustix::io::read(&self.faults, &mut message).is_ok()
+        });
+    }
+
+    /// Supplies the page, which contains zeros.
+    fn supply(&self) {
+        let mut range = self.range();
+        self.control(Self::UFFDIO_UNREGISTER, (&raw mut range).cast());
+    }
+}
+
+impl Drop for WithheldPage {
+    fn drop(&mut self) {
+        let addr = std::ptr::with_exposed_provenance_mut(self.addr);
+        // SAFETY: the mapping of this object.
+        unsafe { libc::munmap(addr, Self::LEN) };
+    }
+}
+
+#[test]
+fn a_peer_that_withholds_its_memory_delays_no_other_connection_and_no_registration() {
+    static KNOWN: AtomicU64 = AtomicU64::new(0x1234_5678_9ABC);
+    with_testbed(|testbed| {
+        let Some(page) = WithheldPage::map() else {
+            let why = b"\nNOT RUN: withheld memory: userfaultfd(2) is not permitted\n";
+            std::io::stderr().write_all(why).unwrap();
+            return;
+        };
+        let victim = testbed.victim();
+        let memory = testbed.node().memory(WithheldPage::LEN);
+        let mut moved = Moved::new(&victim, |shared| {
+            let word = |at| shared.control(Half::Creator, at);
+            word(KNOWN_ADDR).store(KNOWN.as_ptr().expose_provenance() as u64, Ordering::Relaxed);
+            word(KNOWN_VALUE).store(KNOWN.load(Ordering::Relaxed), Ordering::Relaxed);
+        });
+        victim.recv(1, &[memory.sge(0, WithheldPage::LEN)]);
+        let header = moved.peer.send_header();
+        let pieces = [(page.addr as u64, WithheldPage::LEN as u64)];
+        let count_and_total = (1, WithheldPage::LEN as u64);
+        let shared = &moved.shared;
+        shared.push_reference(Half::Creator, moved.tail, &header, count_and_total, &pieces);
+        std::thread::scope(|scope| {
+            let receiver = scope.spawn(|| victim.received());
+            moved.wake();
+            page.await_access();
+            let (done, is_done) = std::sync::mpsc::channel();
+            scope.spawn(move || {
+                drop(testbed.node().memory(64));
+                testbed.exchange(10);
+                done.send(()).unwrap();
+            });
+            let others_work = is_done.recv_timeout(DEADLINE / 2);
+            page.supply();
+            assert!(others_work.is_ok(), "others wait for the peer");
+            assert_eq!(receiver.join().unwrap().status, WcStatus::Success);
+        });
+        drop(moved);
+        victim.event();
+        drop((victim, page));
+        testbed.check("withholds its memory");
     });
 }

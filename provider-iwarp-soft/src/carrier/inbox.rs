@@ -247,9 +247,22 @@ impl<'m> Sinks<'m> {
         }
     }
 
+    /// Returns the registrations that contain the target memory of a payload.
+    pub(super) fn registrations_of(&self, target: &Target<Bytes<'m>>) -> Vec<Stag> {
+        match target {
+            Target::None => Vec::new(),
+            Target::Tagged { stag, .. } => self.memory.registrations(*stag),
+            Target::Untagged { .. } => {
+                let slot = self.inbox.current.as_ref();
+                let segments = slot.map(|slot| slot.sgl.as_slice()).unwrap_or_default();
+                segments.iter().map(|sge| Stag(sge.lkey)).collect()
+            }
+        }
+    }
+
     /// Delivers a message that may be complete now, because the payload was placed.
     #[inline]
-    pub(super) fn deliver(&mut self, placement: &Placement<Bytes<'_>>) {
+    pub(super) fn deliver<P>(&mut self, placement: &Placement<P>) {
         self.inbox.placed += placement.payload.len() as u64;
         let Some(Delivery::Receive {
             len,

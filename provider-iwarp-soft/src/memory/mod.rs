@@ -5,9 +5,9 @@
 //! * Registration neither pins nor touches memory; it is an entry in a table. Memory that is not
 //!   mapped at that time is refused ([`mapping`]); memory that is unmapped later is the consumer's
 //!   fault.
-//! * An access holds the table's read lock from its check to its last byte. Deregistration takes
-//!   the write lock, so when it returns no byte is read or written any more (RFC 5042 section
-//!   6.3.3).
+//! * An access holds the table's read lock from its check to its last byte, or pins its
+//!   registrations ([`pins`]). Deregistration takes the write lock and waits for pins, so when it
+//!   returns no byte is read or written any more (RFC 5042 section 6.3.3).
 //! * STags cannot be computed from others, those of the same window included ([`random`]). The
 //!   probability that one of `n` registrations or binds after a deregistration receives the freed
 //!   STag is at most `n` / 2^32 (RFC 5042 section 6.1.1).
@@ -25,6 +25,7 @@
 mod copy;
 mod entry;
 mod mapping;
+mod pins;
 mod random;
 
 use std::collections::HashMap;
@@ -38,6 +39,7 @@ pub(crate) use copy::{Bytes, write_late};
 use entry::{Entry, Kind};
 use host::locks::{IgnorePoison as _, lock};
 pub(crate) use mapping::is_mapped;
+use pins::{Pinned, Pins};
 use random::RandomStags;
 
 /// The highest number of regions, and of windows, of one RNIC.
@@ -49,6 +51,8 @@ pub(crate) struct MemoryTable {
     table: RwLock<Table>,
     /// Connections whose peers read registered memory by reference.
     reference_holders: Mutex<Vec<Weak<dyn ReferenceHolder>>>,
+    /// Registrations that are written while the table is not open.
+    pins: Pins,
 }
 
 #[derive(Debug)]
@@ -116,6 +120,7 @@ impl MemoryTable {
                 random: RandomStags::new(),
             }),
             reference_holders: Mutex::default(),
+            pins: Pins::default(),
         }
     }
 
@@ -135,9 +140,10 @@ impl MemoryTable {
         self.end_references(stag);
     }
 
-    /// Ends the references through an STag that is no longer in the table. References are made with
-    /// the table open, so all of them exist.
+    /// Ends the references through an STag that is no longer in the table, and waits for pins.
+    /// References and pins are made with the table open, so all of them exist.
     fn end_references(&self, stag: Stag) {
+        self.pins.await_unpinned(stag);
         for reference_holder in self.reference_holders() {
             reference_holder.revoke(stag);
         }
@@ -262,6 +268,12 @@ impl MemoryTable {
         MemoryAccess {
             table: self.table.read().ignore_poison(),
         }
+    }
+
+    /// Keeps registrations of the open table in use until the result is dropped, although the table
+    /// is closed before. Their deregistration waits, and nothing else does.
+    pub(crate) fn pin(&self, _open: &MemoryAccess<'_>, stags: Vec<Stag>) -> Pinned<'_> {
+        self.pins.pin(stags)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Table> {

@@ -500,3 +500,27 @@ fn copies_include_both_ends_at_every_length() {
         assert!(back[len as usize..].iter().all(|b| *b == 0), "{len}");
     }
 }
+
+#[test]
+fn a_pinned_registration_delays_its_own_removal_only() {
+    let table = MemoryTable::new();
+    let mut bytes = vec![0; 64];
+    let pinned = register(&table, 1, &mut bytes, ALL);
+    let other = register(&table, 1, &mut bytes, ALL);
+    let open = table.access();
+    let pins = [(); 2].map(|()| table.pin(&open, vec![pinned]));
+    drop(open);
+    table.remove(other);
+    register(&table, 1, &mut bytes, ALL);
+    std::thread::scope(|scope| {
+        let removal = scope.spawn(|| table.remove(pinned));
+        while table.access().entry(pinned.0).is_some() {
+            std::thread::yield_now();
+        }
+        for pin in pins {
+            assert!(!removal.is_finished(), "the removal does not wait");
+            drop(pin);
+        }
+        removal.join().unwrap();
+    });
+}

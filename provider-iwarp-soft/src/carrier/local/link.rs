@@ -18,7 +18,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use access_layer::rnic::Flow as Way;
-use iwarp_proto::{Connection, Ends, ProtectionFault, Stag, Target, TransmitFpdu, TransmitPayload};
+use iwarp_proto::{
+    Connection, Ends, Placement, ProtectionFault, Stag, Target, TransmitFpdu, TransmitPayload,
+};
 
 use crate::carrier::inbox::{Accepted, Reception, Sinks};
 use crate::carrier::{
@@ -38,8 +40,8 @@ use super::watch::Watch;
 
 /// Payloads up to this long are copied through the ring.
 pub(crate) const INLINE_MAX: usize = 8 * 1024;
-/// The longest payload of a segment that is read by reference. The memory table is held for this
-/// amount at once.
+/// The longest payload of a segment that is read by reference. A deregistration of its target waits
+/// for this amount.
 const REFERENCE_MAX: usize = 1024 * 1024;
 /// The longest payload of a segment if the receiver cannot read the sender's memory: long enough
 /// for copies at full speed, and short enough for both sides to copy at the same time.
@@ -334,10 +336,55 @@ impl LocalCarrier {
         Ok(())
     }
 
+    /// Receives records while `budget` permits it. The memory table is open, except while a payload
+    /// is pulled.
+    fn receive_within(
+        &mut self,
+        reception: &mut Reception<'_>,
+        budget: &mut Budget,
+    ) -> Result<(), RxEnd> {
+        let table = reception.table;
+        let mut pulled: Option<Placement<()>> = None;
+        loop {
+            let memory = table.access();
+            let mut sinks = reception.open(&memory);
+            if let Some(placement) = pulled.take() {
+                sinks.deliver(&placement);
+            }
+            let Some(mut pull) = self.handle_records(&mut sinks, budget)? else {
+                return Ok(());
+            };
+            let pinned = table.pin(&memory, std::mem::take(&mut pull.stags));
+            drop(memory);
+            self.pull(&pull, reception.proto)?;
+            drop(pinned);
+            budget.take(pull.len);
+            pulled = Some(pull.placement);
+        }
+    }
+
+    /// Handles the records at the front of the ring while `budget` permits it. A record whose
+    /// payload is in the peer's memory is returned: its payload must be pulled, and the message
+    /// delivered.
+    fn handle_records(
+        &mut self,
+        sinks: &mut Sinks<'_>,
+        budget: &mut Budget,
+    ) -> Result<Option<PendingPull>, RxEnd> {
+        while budget.has_left() {
+            match self.handle_front(sinks)? {
+                Front::Empty => budget.records = 0,
+                Front::Handled(len) => budget.take(len),
+                Front::Pull(pull) => return Ok(Some(pull)),
+            }
+        }
+        Ok(None)
+    }
+
     /// Handles the record at the front of the ring.
-    fn handle_front(&mut self, sinks: &mut Sinks<'_>) -> Result<Option<usize>, RxEnd> {
+    fn handle_front(&mut self, sinks: &mut Sinks<'_>) -> Result<Front, RxEnd> {
         let Some(record) = self.consumer.peek().map_err(corrupt_rx)? else {
-            return Ok(None);
+            return Ok(Front::Empty);
         };
         let (header, len) = (record.header(), record.payload_len());
         let checked = sinks.with_proto(|proto, memory, receives| {
@@ -356,7 +403,9 @@ impl LocalCarrier {
                         from = from.wrapping_add(bytes.len());
                     })?;
                 }
-                Body::Reference { .. } => self.pull(&placement.target, len, sinks)?,
+                Body::Reference { .. } => {
+                    return PendingPull::prepare(placement, len, sinks).map(Front::Pull);
+                }
             }
             sinks.deliver(&placement);
         }
@@ -365,58 +414,120 @@ impl LocalCarrier {
             Body::Inline { .. } | Body::None => self.ring.received.add_segment(len),
         }
         self.consumer.advance();
-        Ok(Some(len))
+        Ok(Front::Handled(len))
     }
 
-    /// Reads the payload of the record at the front from the peer's memory into its target.
-    fn pull<'m>(
-        &mut self,
-        target: &Target<Bytes<'m>>,
-        len: usize,
-        sinks: &mut Sinks<'m>,
-    ) -> Result<(), RxEnd> {
+    /// Reads the payload of the record at the front from the peer's memory into its target, and
+    /// takes the record.
+    fn pull(&mut self, pull: &PendingPull, proto: &mut Connection) -> Result<(), RxEnd> {
         let Some(puller) = &self.puller else {
             // This end has announced to the peer that it cannot read the peer's memory.
             return Err(RxEnd::Broken);
         };
-        let mut places: Vec<pull::Target> = Vec::with_capacity(4);
-        sinks.place(target, len, |bytes| {
-            let (ptr, len) = bytes.as_place();
-            places.push(pull::Target { ptr, len });
-        })?;
-        // The last bytes of an RDMA Write are written last.
-        let mut tail = [0; TAIL];
-        let mut late = None;
-        if let (Target::Tagged { .. }, [whole]) = (target, &mut places[..])
-            && whole.len > TAIL
-        {
-            whole.len -= TAIL;
-            late = Some(whole.ptr.wrapping_add(whole.len));
-            places.push(pull::Target {
-                ptr: tail.as_mut_ptr(),
-                len: TAIL,
-            });
-        }
         if !self.consumer.begin_pull().map_err(corrupt_rx)? {
             // The peer has revoked the reference, because its memory is no longer registered. That
             // error of the peer ends the connection.
             return Err(RxEnd::Broken);
         }
-        // SAFETY: the memory table has checked and keeps the targets; the eight bytes are of this
-        // frame.
+        let mut tail = [0; TAIL];
+        let last = pull.late.map(|_| pull::Target {
+            ptr: tail.as_mut_ptr(),
+            len: TAIL,
+        });
+        let places: Vec<pull::Target> = pull.places.iter().copied().chain(last).collect();
+        // SAFETY: the memory table has checked the targets, whose registrations the caller has
+        // pinned; the eight bytes are of this frame.
         let pulled = unsafe { puller.pull(self.consumer.pieces(), &places) };
         if !self.consumer.end_pull(pulled.is_ok()) {
             return Err(RxEnd::Broken);
         }
         if let Err(error) = pulled {
             tracing::warn!(%error, "the payload of a message cannot be read from its sender");
-            return Err(RxEnd::Fault(sinks.proto.fail_local()));
+            return Err(RxEnd::Fault(proto.fail_local()));
         }
-        if let Some(place) = late {
-            // SAFETY: the last bytes of the target, which the memory table has checked and keeps.
+        if let Some(place) = pull.late {
+            // SAFETY: the last bytes of the target, which the memory table has checked, and whose
+            // registrations the caller has pinned.
             unsafe { crate::memory::write_late(place, &tail) };
         }
+        self.reference.received.add_segment(pull.len);
+        self.consumer.advance();
         Ok(())
+    }
+}
+
+/// The result of a step at the front of the ring.
+enum Front {
+    /// There is no record.
+    Empty,
+    /// A record with a payload of this length was taken.
+    Handled(usize),
+    /// The payload of the record must be pulled.
+    Pull(PendingPull),
+}
+
+/// The records and bytes that a drive may still take.
+struct Budget {
+    records: usize,
+    bytes: usize,
+    /// The number of records that were taken.
+    taken: usize,
+}
+
+impl Budget {
+    fn has_left(&self) -> bool {
+        self.records > 0 && self.bytes > 0
+    }
+
+    fn take(&mut self, len: usize) {
+        self.records -= 1;
+        self.bytes = self.bytes.saturating_sub(len);
+        self.taken += 1;
+    }
+}
+
+/// A payload that is read from the peer's memory while the memory table is not open: the kernel may
+/// take any time to supply that memory.
+struct PendingPull {
+    /// The message that is delivered afterwards.
+    placement: Placement<()>,
+    len: usize,
+    places: Vec<pull::Target>,
+    /// The place of the last bytes of an RDMA Write, which are written last.
+    late: Option<*mut u8>,
+    /// The registrations that contain the target.
+    stags: Vec<Stag>,
+}
+
+impl PendingPull {
+    fn prepare<'m>(
+        placement: Placement<Bytes<'m>>,
+        len: usize,
+        sinks: &mut Sinks<'m>,
+    ) -> Result<Self, RxEnd> {
+        let mut places: Vec<pull::Target> = Vec::with_capacity(4);
+        sinks.place(&placement.target, len, |bytes| {
+            let (ptr, len) = bytes.as_place();
+            places.push(pull::Target { ptr, len });
+        })?;
+        let mut late = None;
+        if let (Target::Tagged { .. }, [whole]) = (&placement.target, &mut places[..])
+            && whole.len > TAIL
+        {
+            whole.len -= TAIL;
+            late = Some(whole.ptr.wrapping_add(whole.len));
+        }
+        Ok(Self {
+            stags: sinks.registrations_of(&placement.target),
+            placement: Placement {
+                target: placement.target.unresolved(),
+                payload: placement.payload,
+                delivered: placement.delivered,
+            },
+            len,
+            places,
+            late,
+        })
     }
 }
 
@@ -492,32 +603,20 @@ impl Carrier for LocalCarrier {
         if !self.consumer.has_record() {
             return Ok(false);
         }
-        let memory = reception.table.access();
-        let mut sinks = reception.open(&memory);
-        let (mut records, mut bytes) = (0, 0);
-        let mut result = Ok(true);
         // A check of the word after an answer would be a cache miss, and would find nothing.
         let is_answer = std::mem::take(&mut self.awaits_answer);
-        let most = if is_answer { 1 } else { DRIVE_RECORDS };
-        while records < most && bytes < DRIVE_BYTES {
-            match self.handle_front(&mut sinks) {
-                Ok(Some(len)) => {
-                    records += 1;
-                    bytes += len;
-                }
-                Ok(None) => break,
-                Err(end) => {
-                    result = Err(end);
-                    break;
-                }
-            }
-        }
-        self.distance.received += records as u64;
-        self.is_answering = records == 1;
+        let mut budget = Budget {
+            records: if is_answer { 1 } else { DRIVE_RECORDS },
+            bytes: DRIVE_BYTES,
+            taken: 0,
+        };
+        let result = self.receive_within(reception, &mut budget);
+        self.distance.received += budget.taken as u64;
+        self.is_answering = budget.taken == 1;
         if self.consumer.must_notify() {
             bell::ring(&self.conn);
         }
-        result
+        result.map(|()| true)
     }
 
     fn reap(&mut self, proto: &mut Connection) -> Result<bool, TxFault> {
