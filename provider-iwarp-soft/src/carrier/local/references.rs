@@ -19,10 +19,14 @@ use super::ring::{Revoked, Revoker};
 use crate::engine::io;
 use crate::memory::ReferenceHolder;
 
-/// The time that a peer has to finish a read. A process that is stopped during the read may read
-/// memory that is no longer registered. Its connection then ends and does not deliver the bytes
-/// ([`Revoker::abandon`]).
+/// The time that a peer has to finish a read when the memory is deregistered. A process that is
+/// stopped during the read may read memory that is no longer registered. Its connection then ends
+/// and does not deliver the bytes ([`Revoker::abandon`]).
 const PULL_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time that a peer has to finish a read when the connection ends, several times that of the
+/// longest read. The thread that ends the connection also serves others, which must not wait for a
+/// peer that only claims to read.
+const END_TIMEOUT: Duration = Duration::from_millis(2);
 /// The pause between two checks of a reference that is being read.
 const PULL_PAUSE: Duration = Duration::from_micros(20);
 
@@ -64,18 +68,22 @@ impl OutstandingReferences {
     }
 
     /// Revokes the references that `is_selected` selects, and returns when the peer reads none of
-    /// them any more.
+    /// them any more, or after `patience`. The bytes that the peer still reads then are void.
     ///
     /// The lock is not held between two checks. A drive adds references with the memory table open,
     /// so a drive that waited for the lock would stop all connections of the adapter.
-    fn revoke_where(&self, is_selected: impl Fn(&OutstandingReference) -> bool) {
+    fn revoke_where(
+        &self,
+        patience: Duration,
+        is_selected: impl Fn(&OutstandingReference) -> bool,
+    ) {
         let selected = |it: &&OutstandingReference| is_selected(it);
         let all = |open: &[OutstandingReference]| -> Vec<Position> {
             open.iter().filter(selected).map(|it| it.position).collect()
         };
         // No reference is added that is selected, so this list is complete.
         let mut being_read = all(&self.lock());
-        let deadline = Instant::now() + PULL_TIMEOUT;
+        let deadline = Instant::now() + patience;
         loop {
             self.retain_being_read(&mut being_read);
             if being_read.is_empty() || io::is_hung_up(self.conn.as_fd()) {
@@ -99,7 +107,7 @@ impl OutstandingReferences {
 
     /// Revokes references that the peer does not finish to read.
     fn abandon(&self, positions: &[Position]) {
-        tracing::warn!("a peer still reads memory that is no longer registered");
+        tracing::warn!("a peer does not finish to read memory that is in use no more");
         let open = self.lock();
         for position in positions.iter().filter(|it| is_open(&open, **it)) {
             self.revoker.abandon(*position);
@@ -108,7 +116,7 @@ impl OutstandingReferences {
 
     /// Revokes all references, because the connection is over.
     pub(super) fn revoke_all(&self) {
-        self.revoke_where(|_| true);
+        self.revoke_where(END_TIMEOUT, |_| true);
         self.lock().clear();
     }
 
@@ -119,7 +127,7 @@ impl OutstandingReferences {
 
 impl ReferenceHolder for OutstandingReferences {
     fn revoke(&self, stag: Stag) {
-        self.revoke_where(|reference| reference.stags.contains(&stag));
+        self.revoke_where(PULL_TIMEOUT, |reference| reference.stags.contains(&stag));
     }
 }
 

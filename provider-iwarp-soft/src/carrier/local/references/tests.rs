@@ -50,3 +50,13 @@ fn references_are_added_while_a_deregistration_waits_for_a_reader() {
     let open: Vec<_> = references.lock().iter().map(|it| it.stags[0].0).collect();
     assert_eq!(open, [1, 1, 2, 3, 4]);
 }
+
+#[test]
+fn the_end_of_a_connection_voids_the_bytes_of_a_reader_that_never_ends() {
+    let (mut producer, mut consumer, references, _far) = ends();
+    push(&mut producer, &references, 1);
+    assert!(consumer.peek().unwrap().is_some() && consumer.begin_pull().unwrap());
+    references.revoke_all();
+    assert!(!consumer.end_pull(true), "the bytes are delivered");
+    assert!(references.lock().is_empty());
+}
