@@ -482,6 +482,18 @@ pub(crate) fn remove(fd: c_int) -> Option<Entry> {
     entry
 }
 
+/// Removes the entry of a connection and returns it. The descriptor stays that of a connection, of
+/// which [`has_ended`] returns true, until the program closes it.
+pub(crate) fn end_connection(fd: c_int) -> Option<Entry> {
+    existing(fd).and_then(Slot::remove_entry)
+}
+
+/// Returns true for a connection that the end of the process has closed.
+pub(crate) fn has_ended(fd: c_int) -> bool {
+    // The kind is read last, because another thread may close the descriptor.
+    existing(fd).is_some_and(Slot::has_no_entry) && contains(fd)
+}
+
 fn count(before: u8, after: u8) {
     for (kind, change) in [(before, usize::MAX), (after, 1)] {
         match kind {

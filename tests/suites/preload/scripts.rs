@@ -126,6 +126,7 @@ const FORKING: &[(&str, &str)] = scripts! {
     duplicated_meanwhile = "forking/duplicated_meanwhile.py",
     passing = "forking/passing.py",
     ends = "forking/ends.py",
+    ends_while_in_calls = "forking/ends_while_in_calls.py",
     both_have_ended = "forking/both_have_ended.py",
     sends_all_and_exits = "forking/sends_all_and_exits.py",
     read_late = "forking/read_late.py",

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::{alias, offloaded};
 use crate::process::cancellation::{self, CANCELLED};
 use crate::process::errno::{self, ToC};
-use crate::process::{guard, real};
+use crate::process::{ending, guard, real};
 use crate::setup::accept::{self, Next};
 use crate::setup::connect::{self, Outcome};
 use crate::setup::{disconnect, offer};
@@ -60,7 +60,10 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
         && let Some(remote) = unsafe { names::read_address(address, len) }
     {
         match connect::connect(fd, remote) {
-            Outcome::Offloaded(result) => return result.to_c(),
+            Outcome::Offloaded(result) => {
+                ending::hold_others();
+                return result.to_c();
+            }
             Outcome::Kernel(reason) => fall_back = reason.map(|reason| (remote, reason)),
         }
     }
@@ -144,7 +147,9 @@ pub unsafe extern "C" fn accept4(
         // A cancelled thread ends in this call, because no frame has anything to drop here.
         cancellation::begin_call();
         // SAFETY: the caller's arguments, unchanged.
-        match unsafe { accepted(fd, address, len, flags) } {
+        let accepted = unsafe { accepted(fd, address, len, flags) };
+        ending::hold_others();
+        match accepted {
             Err(CANCELLED) if cancellation::is_cancelled() => {}
             accepted => return accepted.to_c(),
         }

@@ -42,7 +42,7 @@ use rustix::io::Errno;
 
 use crate::process::cancellation::{self, CANCELLED};
 use crate::process::errno::ToC;
-use crate::process::guard;
+use crate::process::{ending, guard};
 use crate::socket::Socket;
 use crate::table::{self, Mover};
 
@@ -86,7 +86,9 @@ where
     loop {
         // A cancelled thread ends in this call, because no frame has anything to drop here.
         cancellation::begin_call();
-        match dispatch_once(fd, &mut call) {
+        let made = dispatch_once(fd, &mut call);
+        ending::hold_others();
+        match made {
             Some(Err(CANCELLED)) if cancellation::is_cancelled() => {}
             made => return made.map(ToC::to_c),
         }
@@ -102,7 +104,9 @@ fn dispatch_once<R>(
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     loop {
         match table::mover(fd) {
-            Mover::Kernel => return None,
+            // Only threads that run after the end of the process has closed the connections receive
+            // this error, such as destructors of libraries.
+            Mover::Kernel => return table::has_ended(fd).then_some(Err(Errno::CONNRESET)),
             Mover::RelayClient(client) => {
                 client.use_bytes(borrowed);
                 return None;

@@ -268,8 +268,7 @@ pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
 /// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
-    exiting::await_other_processes();
-    exiting::finish();
+    exiting::before_end();
     // SAFETY: the call takes a number and does not return.
     unsafe { libc::syscall(libc::SYS_exit_group, status) };
     // A process that cannot end by its own call is ended by a signal.

@@ -2,7 +2,7 @@
 //!
 //! The kernel continues to send what a process wrote to TCP sockets after the process has ended.
 //! Offloaded connections are part of the process, so its exit waits until the peers have received
-//! the bytes.
+//! the bytes. The other threads stay in their calls meanwhile ([`ending`]).
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -12,8 +12,8 @@ use std::time::Duration;
 use ops::OffloadProtocol;
 
 use crate::events;
-use crate::process::{self, guard};
-use crate::socket::{self, relay};
+use crate::process::{self, ending, guard};
+use crate::socket::{self, Socket, relay};
 use crate::table::{self, Entry};
 use crate::{numbers, switch};
 
@@ -54,13 +54,28 @@ thread_local! {
 pub(crate) fn before_exit_group() {
     let has_finished = FINISHED.try_with(|finished| finished.get() == process::id());
     if has_finished == Ok(false) {
-        finish_quickly(ptr::null_mut());
+        before_end();
     }
 }
 
 extern "C" fn finish_quickly(_: *mut c_void) {
+    before_end();
+}
+
+/// Waits before the process ends without the handlers of `exit`.
+pub(crate) fn before_end() {
+    if has_work() {
+        ending::begin();
+    }
     await_other_processes();
     finish();
+}
+
+/// Returns true if the connections of this process must be closed before it ends.
+fn has_work() -> bool {
+    switch::made().is_some()
+        && process::owns_table()
+        && (socket::were_made() || table::within(0, usize::MAX).any(ends_with_process))
 }
 
 /// Closes the connections that end with the process, and waits until the protocols have delivered
@@ -68,25 +83,37 @@ extern "C" fn finish_quickly(_: *mut c_void) {
 ///
 /// A signal handler may end the process, and may have interrupted the allocator. So nothing is
 /// allocated or freed if the kernel closes everything.
-pub(crate) extern "C" fn finish() {
-    if switch::made().is_none() || !process::owns_table() {
-        return;
-    }
-    let has_work = socket::were_made() || table::within(0, usize::MAX).any(ends_with_process);
-    if has_work && run(HANDLER_PATIENCE, close_all) && socket::were_made() {
-        run(PATIENCE, settle_all);
+extern "C" fn finish() {
+    if has_work() {
+        ending::begin();
+        if run(HANDLER_PATIENCE, close_all) && socket::were_made() {
+            run(PATIENCE, settle_all);
+        }
+        ending::connections_are_closed();
     }
     let _ = FINISHED.try_with(|finished| finished.set(process::id()));
 }
 
 fn close_all() {
     for fd in table::within(0, usize::MAX) {
-        if ends_with_process(fd)
-            && let Some(entry) = table::remove(fd)
-        {
+        let ended = match table::entry(fd) {
+            Some(Entry::Socket(socket)) if is_held_here(&socket) => {
+                // Threads that wait for the descriptor would see a hang-up.
+                socket.observer().freeze();
+                table::end_connection(fd)
+            }
+            Some(_) if ends_with_process(fd) => table::remove(fd),
+            _ => None,
+        };
+        if let Some(entry) = ended {
             let _ = numbers::release(entry);
         }
     }
+}
+
+/// Returns true for a connection that this process has and shares with no other process.
+fn is_held_here(socket: &Socket) -> bool {
+    socket.is_of_this_process() && socket.observer().relay().is_none()
 }
 
 fn settle_all() {

@@ -116,6 +116,13 @@ impl Observer {
         end.take()
     }
 
+    /// Leaves the program's descriptor as it is: it shows no further event, not even when the
+    /// connection is closed.
+    pub(crate) fn freeze(&self) {
+        // The end stays open, because closing it would be a hang-up.
+        std::mem::forget(self.hand_over());
+    }
+
     /// Steers again with an end that was handed over, whose pair has no signals.
     pub(crate) fn take_back(&self, end: LibraryEnd) {
         let mut current = self.end();
