@@ -164,6 +164,8 @@ static void nothing_received(void)
 	struct timeval limit = {.tv_usec = 20000};
 	struct sigaction action = {.sa_handler = ignore};
 	struct msghdr message = {0};
+	struct mmsghdr messages[2] = {0};
+	struct iovec part = {NULL, 2};
 	char byte;
 
 	sigaction(SIGALRM, &action, NULL);
@@ -173,6 +175,9 @@ static void nothing_received(void)
 
 		check(recv(client, &byte, 0, flags[at]) == 0, "recv waits");
 		check(recvmsg(client, &message, flags[at]) == 0, "recvmsg waits");
+		check(recvmmsg(client, messages, 2, flags[at], NULL) == 2, "recvmmsg waits");
+		check(recvmmsg(client, messages, 2, now, NULL) < 0 && errno == EAGAIN,
+		      "recvmmsg does not wait");
 		check(recv(client, &byte, 0, now) < 0 && errno == EAGAIN, "recv does not wait");
 	}
 	memset(&limit, 0, sizeof limit);
@@ -187,7 +192,14 @@ static void nothing_received(void)
 	fcntl(client, F_SETFL, 0);
 	check(send(server, "x", 1, 0) == 1, "send");
 	check(recv(client, &byte, 0, 0) == 0, "a byte ends the wait");
+	check(recvmmsg(client, messages, 2, 0, NULL) == 2, "a byte ends both waits");
 	check(recv(client, &byte, 1, 0) == 1 && byte == 'x', "the byte remains");
+	check(send(server, "abc", 3, 0) == 3, "send");
+	messages[1].msg_hdr.msg_iov = &part;
+	messages[1].msg_hdr.msg_iovlen = 1;
+	check(recvmmsg(client, messages, 2, MSG_TRUNC, NULL) == 2, "recvmmsg discards");
+	check(messages[0].msg_len == 0 && messages[1].msg_len == 2, "the lengths");
+	check(recv(client, &byte, 1, 0) == 1 && byte == 'c', "the last byte");
 	/* A list of this length is refused before it is read. */
 	message.msg_iovlen = 1 << 20;
 	check(recvmsg(client, &message, 0) < 0 && errno == EMSGSIZE, "too many parts");

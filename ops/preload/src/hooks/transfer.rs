@@ -10,9 +10,11 @@ use libc::{
     msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
 };
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_error;
 
 use super::{alias, hook, waits};
 use crate::local::{self, spinning};
+use crate::process::errno::{self, ToC as _};
 use crate::process::real;
 use crate::setup::inheritance;
 use crate::sharing::exposing;
@@ -127,7 +129,11 @@ pub unsafe extern "C" fn recv(
     }
     // SAFETY: the caller's arguments.
     let call = |flags| unsafe { real::recv(fd, buffer, len, flags) };
-    spinning::receive(fd, flags, call).unwrap_or_else(|| call(flags))
+    let received = spinning::receive(fd, flags, call).unwrap_or_else(|| call(flags));
+    if received < 0 && len == 0 && local::is_end_of_wait(fd, flags) {
+        return 0;
+    }
+    received
 }
 
 /// Hook of `recvfrom`. TCP returns no source address but `AF_UNIX` does, so it is left out.
@@ -152,11 +158,10 @@ pub unsafe extern "C" fn recvfrom(
         if let Some(received) = local::receive_differently(fd, || len, flags) {
             return received;
         }
-        if !is_named || !table::is_local(fd) {
+        if !table::is_local(fd) {
             return real::recvfrom(fd, buffer, len, flags, from, from_len);
         }
-        let call = |flags| real::recvfrom(fd, buffer, len, flags, ptr::null_mut(), ptr::null_mut());
-        spinning::receive(fd, flags, call).unwrap_or_else(|| call(flags))
+        recv(fd, buffer, len, flags)
     });
     if received >= 0 && is_named && !table::is_plain(fd) {
         // SAFETY: the pointer is not null, and by the caller's contract it is valid then.
@@ -209,29 +214,32 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     unsafe { receive_unnamed(fd, &mut *message, flags) }
 }
 
+/// Returns the number of bytes for which a message has room.
+///
+/// # Safety
+/// The list has as many parts as the message says.
+unsafe fn room_of(message: &msghdr) -> usize {
+    let count = message.msg_iovlen;
+    if count > PARTS_MAX || (count > 0 && message.msg_iov.is_null()) {
+        // The kernel refuses the list, so its parts must not be read.
+        return usize::MAX;
+    }
+    // SAFETY: by the caller's contract the list of the message has this many parts.
+    let lens = (0..count).map(|at| unsafe { (*message.msg_iov.add(at)).iov_len });
+    lens.fold(0, usize::saturating_add)
+}
+
 /// Receives from a local connection, without the peer's name, which is no address of TCP, and
 /// without control data.
 ///
 /// # Safety
 /// The contract of `recvmsg`.
 unsafe fn receive_unnamed(fd: c_int, message: &mut msghdr, flags: c_int) -> ssize_t {
-    let room = || {
-        let count = message.msg_iovlen;
-        if count > PARTS_MAX || (count > 0 && message.msg_iov.is_null()) {
-            // The kernel refuses the list, so its parts must not be read.
-            return usize::MAX;
-        }
-        // SAFETY: by the caller's contract the list of the message has this many parts.
-        let lens = (0..count).map(|at| unsafe { (*message.msg_iov.add(at)).iov_len });
-        lens.fold(0, usize::saturating_add)
-    };
+    // SAFETY: by the caller's contract the list of the message is valid.
+    let room = || unsafe { room_of(message) };
     if let Some(received) = local::receive_differently(fd, room, flags) {
         if received >= 0 {
-            (
-                message.msg_namelen,
-                message.msg_controllen,
-                message.msg_flags,
-            ) = (0, 0, 0);
+            receive_no_name(message);
         }
         return received;
     }
@@ -247,10 +255,21 @@ unsafe fn receive_unnamed(fd: c_int, message: &mut msghdr, flags: c_int) -> ssiz
     if received >= 0 {
         (message.msg_namelen, message.msg_controllen) = (0, 0);
         message.msg_flags &= !libc::MSG_CTRUNC;
-    } else {
-        message.msg_controllen = control_len;
+        return received;
     }
+    // SAFETY: by the caller's contract the list of the message is valid.
+    if local::is_end_of_wait(fd, flags) && unsafe { room_of(message) } == 0 {
+        receive_no_name(message);
+        return 0;
+    }
+    message.msg_controllen = control_len;
     received
+}
+
+/// Writes to a message that there is neither a name nor control data.
+fn receive_no_name(message: &mut msghdr) {
+    (message.msg_namelen, message.msg_controllen) = (0, 0);
+    message.msg_flags = 0;
 }
 
 /// Hook of `recvmmsg`.
@@ -266,16 +285,56 @@ pub unsafe extern "C" fn recvmmsg(
     timeout: *mut timespec,
 ) -> c_int {
     let received = super::dispatch(fd, |socket, fd| {
+        let pending = || match socket.take_error(fd) {
+            0 => None,
+            error => Some(Errno::from_raw_os_error(error)),
+        };
+        let receive = |message, flags| {
+            // SAFETY: by the caller's contract the message is valid.
+            unsafe { receive_message(socket, fd, message, flags) }
+        };
         // SAFETY: by the caller's contract the messages and the timeout are valid.
-        unsafe { receive_messages(socket, fd, messages, count, flags, timeout) }
+        unsafe { receive_messages(messages, count, flags, timeout, pending, receive) }
     });
     // SAFETY: the caller's arguments, unchanged.
     received.unwrap_or_else(|| unsafe {
         if messages.is_null() || !table::is_local(fd) {
             return real::recvmmsg(fd, messages, count, flags, timeout);
         }
-        receive_unnamed_messages(fd, messages, count.min(MESSAGES_MAX), flags, timeout)
+        receive_from_local(fd, messages, count.min(MESSAGES_MAX), flags, timeout)
     })
+}
+
+/// Receives several messages from a local connection: one by one if the two kinds of sockets differ
+/// in a flag, or in a message without room.
+///
+/// # Safety
+/// The contract of `recvmmsg`.
+#[inline(never)]
+unsafe fn receive_from_local(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    // SAFETY: by the caller's contract there are this many messages.
+    let room = |at: c_uint| unsafe { room_of(&(*messages.add(at as usize)).msg_hdr) };
+    let differs = local::has_different_flag(flags) || (0..count).any(|at| room(at) == 0);
+    if !differs {
+        // SAFETY: the caller's arguments, unchanged.
+        return unsafe { receive_unnamed_messages(fd, messages, count, flags, timeout) };
+    }
+    // SAFETY: the table has an entry for the number, so it is not negative.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let pending = || socket_error(socket).ok().and_then(Result::err);
+    let receive = |message: *mut msghdr, flags| {
+        // SAFETY: by the caller's contract the message is valid.
+        let received = unsafe { receive_unnamed(fd, &mut *message, flags) };
+        usize::try_from(received).map_err(|_| Errno::from_raw_os_error(errno::get()))
+    };
+    // SAFETY: by the caller's contract the messages and the timeout are valid.
+    unsafe { receive_messages(messages, count, flags, timeout, pending, receive) }.to_c()
 }
 
 /// Receives several messages from a local connection; see [`receive_unnamed`].
@@ -476,18 +535,18 @@ unsafe fn parts_of(message: &msghdr) -> Result<Vector, Errno> {
     unsafe { Vector::copy(message.msg_iov, count.ok_or(Errno::MSGSIZE)?) }
 }
 
-/// Receives several messages. As in the kernel, a pending error is reported before anything is
-/// received, and the timeout is checked after each message.
+/// Receives several messages by `receive`. As in the kernel, a pending error is reported before
+/// anything is received, and the timeout is checked after each message.
 ///
 /// # Safety
 /// The pointers are null or what `recvmmsg` demands.
 unsafe fn receive_messages(
-    socket: &Socket,
-    fd: BorrowedFd<'_>,
     messages: *mut mmsghdr,
     count: c_uint,
     flags: c_int,
     timeout: *mut timespec,
+    pending: impl FnOnce() -> Option<Errno>,
+    receive: impl Fn(*mut msghdr, c_int) -> Result<usize, Errno>,
 ) -> Result<c_int, Errno> {
     // SAFETY: the caller guarantees that the pointer is null or valid.
     let mut timeout = unsafe { timeout.as_mut() };
@@ -499,9 +558,8 @@ unsafe fn receive_messages(
         }
         None => None,
     };
-    let pending = socket.take_error(fd);
-    if pending != 0 {
-        return Err(Errno::from_raw_os_error(pending));
+    if let Some(error) = pending() {
+        return Err(error);
     }
     let call = |message, first| {
         let wait = if first || flags & libc::MSG_WAITFORONE == 0 {
@@ -509,9 +567,7 @@ unsafe fn receive_messages(
         } else {
             libc::MSG_DONTWAIT
         };
-        let flags = (flags & !libc::MSG_WAITFORONE) | wait;
-        // SAFETY: the caller guarantees this many messages.
-        unsafe { receive_message(socket, fd, message, flags) }
+        receive(message, (flags & !libc::MSG_WAITFORONE) | wait)
     };
     let has_passed = || deadline.is_some_and(|deadline| deadline <= Instant::now());
     let received = each(messages, count, call, has_passed)?;

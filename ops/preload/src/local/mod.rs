@@ -134,15 +134,14 @@ pub(crate) unsafe fn name(
     Some(unsafe { names::write_address(choose(&of), family, address, len) })
 }
 
-/// Receives where the two kinds of sockets differ: by a flag, or no bytes. `None`: the call has no
-/// such flag and receives bytes, or the descriptor is no local connection.
+/// Receives where the two kinds of sockets differ in a flag. `None`: the call has no such flag, or
+/// the descriptor is no local connection.
 pub(crate) fn receive_differently(
     fd: c_int,
-    len: impl Fn() -> usize,
+    len: impl FnOnce() -> usize,
     flags: c_int,
 ) -> Option<ssize_t> {
-    let has_flag = flags & (libc::MSG_TRUNC | libc::MSG_ERRQUEUE) != 0;
-    if !(has_flag || len() == 0) || !table::is_local(fd) {
+    if !has_different_flag(flags) || !table::is_local(fd) {
         return None;
     }
     if flags & libc::MSG_ERRQUEUE != 0 {
@@ -156,23 +155,30 @@ pub(crate) fn receive_differently(
     })
 }
 
-/// Waits for bytes and receives none. For TCP, the end of the wait is no error: neither a timeout
-/// nor a signal.
+/// Returns true for flags that a socket of `AF_UNIX` handles in another way than TCP.
+pub(crate) fn has_different_flag(flags: c_int) -> bool {
+    flags & (libc::MSG_TRUNC | libc::MSG_ERRQUEUE) != 0
+}
+
+/// Waits for bytes and receives none.
 fn receive_nothing(fd: c_int, flags: c_int) -> ssize_t {
-    let before = errno::get();
     // SAFETY: the buffer is empty, so the pointer is not used.
     let received = unsafe { real::recv(fd, ptr::null_mut(), 0, flags & !libc::MSG_TRUNC) };
-    let is_end_of_wait = received < 0
+    if received < 0 && is_end_of_wait(fd, flags) {
+        return 0;
+    }
+    received
+}
+
+/// Returns true if a receive from a local connection has failed because its wait has ended, by a
+/// timeout or a signal. For a receive of no bytes, this is no error of TCP, which returns 0.
+pub(crate) fn is_end_of_wait(fd: c_int, flags: c_int) -> bool {
+    table::is_local(fd)
         && matches!(errno::get(), libc::EAGAIN | libc::EINTR)
         && flags & libc::MSG_DONTWAIT == 0
         // SAFETY: the kernel has just answered a call on the number, so it is open.
         && flags_of(unsafe { BorrowedFd::borrow_raw(fd) })
-            .is_ok_and(|flags| !flags.contains(SocketFlags::NONBLOCK));
-    if !is_end_of_wait {
-        return received;
-    }
-    errno::set(before);
-    0
+            .is_ok_and(|flags| !flags.contains(SocketFlags::NONBLOCK))
 }
 
 /// Discards bytes, as TCP does with `MSG_TRUNC`.
