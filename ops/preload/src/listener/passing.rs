@@ -81,8 +81,21 @@ impl Inquiry {
         Ok(Self { answer, reply })
     }
 
-    /// Sends the request, and closes the end that is attached to it.
+    /// Sends the request, and closes the end that is attached to it. Waits for room in the queue of
+    /// the listening process, as long as for an answer.
     fn send(&mut self, over: impl AsFd) -> Result<(), Errno> {
+        for _ in 0..INTERVALS_MAX {
+            match self.try_send(&over) {
+                Err(Errno::AGAIN) => {}
+                sent => return sent,
+            }
+            let mut set = [PollFd::new(&over, PollFlags::OUT)];
+            let _ = poll(&mut set, Some(&CHECK_INTERVAL));
+        }
+        Err(Errno::AGAIN)
+    }
+
+    fn try_send(&mut self, over: impl AsFd) -> Result<(), Errno> {
         let numbers = [self.reply.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -104,13 +117,26 @@ const CHECK_INTERVAL: Timespec = Timespec {
 /// the listening process may be stopped.
 const INTERVALS_MAX: usize = 50;
 
+/// The error of a request that was not sent, for whose connection the caller must count again.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NotSent;
+
 /// Requests a connection, and waits for the answer. `None`: there is no connection, the listening
-/// process has ended, or its answer was not received in time; the connection is counted again then.
-/// On an error the connection stays queued.
-pub(crate) fn request(over: impl AsFd, mut inquiry: Inquiry) -> Result<Option<Passed>, Errno> {
-    if inquiry.send(&over).is_err() {
-        return Ok(None);
+/// process has ended, or its answer was not received in time; the listening process counts the
+/// connection again then. On an inner error the connection stays queued, and is counted again too.
+pub(crate) fn request(
+    over: impl AsFd,
+    mut inquiry: Inquiry,
+) -> Result<Result<Option<Passed>, Errno>, NotSent> {
+    match inquiry.send(&over) {
+        Ok(()) => Ok(await_answer(over, inquiry)),
+        // The queued connections have ended with the listening process.
+        Err(_) if is_hung_up(&over) => Ok(Ok(None)),
+        Err(_) => Err(NotSent),
     }
+}
+
+fn await_answer(over: impl AsFd, inquiry: Inquiry) -> Result<Option<Passed>, Errno> {
     let Inquiry { answer, reply } = inquiry;
     for _ in 0..INTERVALS_MAX {
         let mut set = [PollFd::new(&answer, PollFlags::IN)];

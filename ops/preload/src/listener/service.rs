@@ -243,8 +243,12 @@ impl Service {
                 if !self.take_count() {
                     return Ok(None);
                 }
-                let passed = passing::request(&owner.accept_end, inquiry)?;
-                Ok(passed.map(|passed| Incoming::Passed(passed, options)))
+                let Ok(passed) = passing::request(&owner.accept_end, inquiry) else {
+                    // The connection stays queued.
+                    count_up(&self.counter);
+                    return Ok(None);
+                };
+                Ok(passed?.map(|passed| Incoming::Passed(passed, options)))
             }
             At::Here(queue) => {
                 let room = Room::of(options, shown)?;
@@ -481,5 +485,34 @@ impl AcceptQueue {
 impl EventHandler for AcceptQueue {
     fn ready(&self, _flags: EventFlags) {
         self.fill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::IntoRawFd;
+
+    use super::*;
+
+    #[test]
+    fn a_request_that_cannot_be_sent_leaves_its_connection_counted() {
+        let (listen_end, accept_end) = passing::make().unwrap();
+        let flags = rustix::net::SendFlags::DONTWAIT;
+        while rustix::net::send(&accept_end, &[0], flags).is_ok() {}
+        let service = Service::inherited(InheritedService {
+            accept_end: accept_end.into_raw_fd(),
+            counter: counter().unwrap().into_raw_fd(),
+        });
+        count_up(&service.counter);
+        let family = Family::V4;
+        let accept = || {
+            let options = Options::fresh(family).unwrap();
+            service.accept(options, Flags::default())
+        };
+        assert!(matches!(accept(), Ok(None)));
+        assert!(service.has_arrivals(), "the connection is still queued");
+        drop(listen_end);
+        assert!(matches!(accept(), Ok(None)));
+        assert!(!service.has_arrivals(), "it has ended with its process");
     }
 }
