@@ -17,7 +17,7 @@ use crate::socket::Socket;
 use crate::table::{self, Entry};
 
 /// Stores an entry for a descriptor. The entry has already counted this descriptor.
-pub(crate) fn place(fd: c_int, entry: Entry) {
+pub(crate) fn insert(fd: c_int, entry: Entry) {
     process::own_table();
     // A former entry means that the descriptor was closed by a call without a hook. A descriptor
     // beyond the table gets no entry; the kernel gives such numbers only if an administrator

@@ -177,7 +177,7 @@ static IS_INHERITED: AtomicBool = AtomicBool::new(false);
 
 /// Records that the program adds a descriptor to a set.
 pub(crate) fn record_watched(fd: c_int) {
-    if let Some((word, bit)) = place(fd)
+    if let Some((word, bit)) = bit_of(fd)
         && word.load(Ordering::Relaxed) & bit == 0
     {
         word.fetch_or(bit, Ordering::Release);
@@ -186,7 +186,7 @@ pub(crate) fn record_watched(fd: c_int) {
 
 /// Records that the program closes a descriptor.
 pub(crate) fn record_closed(fd: c_int) {
-    if let Some((word, bit)) = place(fd)
+    if let Some((word, bit)) = bit_of(fd)
         && word.load(Ordering::Relaxed) & bit != 0
     {
         word.fetch_and(!bit, Ordering::Release);
@@ -197,10 +197,10 @@ pub(crate) fn record_closed(fd: c_int) {
 /// read the lists of all sets.
 fn is_watched(fd: c_int) -> bool {
     IS_INHERITED.load(Ordering::Acquire)
-        || place(fd).is_none_or(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
+        || bit_of(fd).is_none_or(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
 }
 
-fn place(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
+fn bit_of(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
     let number = usize::try_from(fd).ok()?;
     Some((WATCHED.get(number / BITS)?, 1 << (number % BITS)))
 }

@@ -303,9 +303,9 @@ fn slot(fd: c_int) -> Option<&'static Slot> {
     if let Some(slot) = existing(fd) {
         return Some(slot);
     }
-    let place = TABLE.get(usize::try_from(fd).ok()? / CHUNK)?;
+    let chunk = TABLE.get(usize::try_from(fd).ok()? / CHUNK)?;
     let fresh = Box::into_raw(Box::new([const { Slot::empty() }; CHUNK]));
-    let first = place.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
+    let first = chunk.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
     if first.is_err() {
         // SAFETY: another thread has stored its chunk first, so no thread has seen ours.
         drop(unsafe { Box::from_raw(fresh) });

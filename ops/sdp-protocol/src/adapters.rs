@@ -16,7 +16,7 @@ use host::locks::IgnorePoison as _;
 use ops::RdmaPort;
 use ops::netlink::NetStack;
 
-use crate::Place;
+use crate::RaiseDescriptor;
 use crate::adapter::{Adapter, opening};
 
 /// The environment variable with the name of the interface adapter in `dat.conf`.
@@ -111,7 +111,7 @@ impl UsableDevices {
 /// The adapters of this process.
 #[derive(Debug)]
 pub(crate) struct Adapters {
-    place: Place,
+    raise: RaiseDescriptor,
     inner: Mutex<Inner>,
     network: OnceLock<Option<NetStack>>,
 }
@@ -133,17 +133,17 @@ struct Line {
 }
 
 impl Adapters {
-    pub(crate) fn new(place: Place) -> Self {
+    pub(crate) fn new(raise: RaiseDescriptor) -> Self {
         Self {
-            place,
+            raise,
             inner: Mutex::default(),
             network: OnceLock::new(),
         }
     }
 
     /// Returns the function that moves a descriptor out of the range that programs use.
-    pub(crate) fn place(&self) -> Place {
-        self.place
+    pub(crate) fn raise(&self) -> RaiseDescriptor {
+        self.raise
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {

@@ -11,7 +11,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::Place;
+use crate::RaiseDescriptor;
 
 /// A timer that runs only while it is set.
 #[derive(Debug)]
@@ -21,10 +21,10 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    pub(crate) fn new(place: Place) -> Result<Self, Errno> {
+    pub(crate) fn new(raise: RaiseDescriptor) -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self {
-            timer: place(timerfd_create(TimerfdClockId::Monotonic, flags)?)?.into(),
+            timer: raise(timerfd_create(TimerfdClockId::Monotonic, flags)?)?.into(),
             is_set: AtomicBool::new(false),
         })
     }

@@ -72,7 +72,7 @@ impl SdpConnecting {
         candidates: Vec<Candidate>,
         target: &Target<'_>,
     ) -> Result<Self, Errno> {
-        let place = adapters.place();
+        let raise = adapters.raise();
         let candidates = opened(candidates, Settings::of(target.terms));
         if candidates.is_empty() {
             return Err(Errno::NODEV);
@@ -84,7 +84,7 @@ impl SdpConnecting {
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let tcp = rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-        let tcp = place(tcp)?;
+        let tcp = raise(tcp)?;
         // The peer reads the local address from its kernel, so the socket is bound to that address.
         let mut source = target.local;
         source.set_port(0);
@@ -93,8 +93,8 @@ impl SdpConnecting {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(errno) => return Err(errno),
         }
-        let poller = place(epoll::create(CreateFlags::CLOEXEC)?)?;
-        let wakeup = Arc::new(WakeupFd::new(place)?);
+        let poller = raise(epoll::create(CreateFlags::CLOEXEC)?)?;
+        let wakeup = Arc::new(WakeupFd::new(raise)?);
         epoll::add(&poller, &tcp, EventData::new_u64(0), EventFlags::OUT)?;
         epoll::add(&poller, &*wakeup, EventData::new_u64(1), EventFlags::IN)?;
         Ok(Self {

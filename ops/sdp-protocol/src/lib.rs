@@ -76,7 +76,7 @@ pub use crate::settings::SETTINGS;
 pub(crate) const NAME: &str = "sdp";
 
 /// A function that moves a descriptor of this protocol out of the range that programs use.
-pub type Place = fn(OwnedFd) -> Result<OwnedFd, Errno>;
+pub type RaiseDescriptor = fn(OwnedFd) -> Result<OwnedFd, Errno>;
 
 /// The protocol.
 #[derive(Debug)]
@@ -98,11 +98,11 @@ enum Uses {
 }
 
 impl SdpProtocol {
-    /// Makes the protocol. `place` is called for each of its descriptors.
+    /// Makes the protocol. `raise` is called for each of its descriptors.
     #[must_use]
-    pub fn new(place: Place) -> Self {
+    pub fn new(raise: RaiseDescriptor) -> Self {
         Self {
-            adapters: Arc::new(Adapters::new(place)),
+            adapters: Arc::new(Adapters::new(raise)),
             explains: false,
             uses: Uses::Devices,
             lacks_adapter: AtomicBool::new(false),

@@ -52,7 +52,7 @@ impl SdpBound {
         if family == AddressFamily::INET6 {
             sockopt::set_ipv6_v6only(&tcp, local.ipv6_only)?;
         }
-        let tcp = (adapters.place())(tcp)?;
+        let tcp = (adapters.raise())(tcp)?;
         bind_rendezvous(&tcp, service)?;
         Ok(Self {
             adapters: Arc::clone(adapters),
@@ -120,14 +120,14 @@ impl SdpListener {
             shown,
             tcp,
         } = bound;
-        let place = adapters.place();
-        let poller = place(epoll::create(CreateFlags::CLOEXEC)?)?;
-        let wakeup = Arc::new(WakeupFd::new(place)?);
+        let raise = adapters.raise();
+        let poller = raise(epoll::create(CreateFlags::CLOEXEC)?)?;
+        let wakeup = Arc::new(WakeupFd::new(raise)?);
         // One event need not wake all processes that share the service.
         let flags = EventFlags::IN | EventFlags::EXCLUSIVE;
         epoll::add(&poller, &tcp, EventData::new_u64(0), flags)?;
         epoll::add(&poller, &*wakeup, EventData::new_u64(1), EventFlags::IN)?;
-        let alarm = Alarm::new(place)?;
+        let alarm = Alarm::new(raise)?;
         epoll::add(&poller, &alarm, EventData::new_u64(3), EventFlags::IN)?;
         let mapped = rustix::net::getsockname(&tcp)?.try_into()?;
         open_soon(&adapters, service.ip(), choice.devices);
@@ -171,7 +171,7 @@ impl SdpListener {
         while !pending.is_full(self.room)
             && let Ok(tcp) = rustix::net::accept_with(&self.tcp, flags)
         {
-            let admitted = (self.adapters.place())(tcp)
+            let admitted = (self.adapters.raise())(tcp)
                 .map_err(io::Error::from)
                 .and_then(|tcp| pending.admit(&self.service(), tcp));
             // A connection that cannot be served is closed, and its peer continues over TCP.

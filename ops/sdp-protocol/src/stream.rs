@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use sdp_over_dat::{Options, Readiness, SdpStream, Statistics};
 
 use crate::adapter::Adapter;
-use crate::{Place, errno_of};
+use crate::{RaiseDescriptor, errno_of};
 
 /// An SDP connection that implements the interface of the switch.
 #[derive(Debug)]
@@ -275,9 +275,9 @@ impl sdp_over_dat::Watch for WatchAdapter {
 pub(crate) struct WakeupFd(OwnDescriptor);
 
 impl WakeupFd {
-    pub(crate) fn new(place: Place) -> Result<Self, Errno> {
+    pub(crate) fn new(raise: RaiseDescriptor) -> Result<Self, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Self(place(eventfd(0, flags)?)?.into()))
+        Ok(Self(raise(eventfd(0, flags)?)?.into()))
     }
 
     pub(crate) fn descriptor(&self) -> &OwnDescriptor {

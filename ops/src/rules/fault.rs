@@ -44,7 +44,7 @@ pub enum Reason {
     /// A program pattern with an unclosed `[` or a trailing `\`.
     #[error("`{0}` is no program pattern: a `[` needs a `]`, and a `\\` something behind it")]
     Glob(String),
-    /// The place has no colon between address and port.
+    /// The text has no colon between address and port.
     #[error("`{0}` has no port; write ADDRESS:PORT, `*:*` for every one")]
     NoPort(String),
     /// Not an address.

@@ -33,28 +33,28 @@
 //!   checks the settings of the given protocols
 //! - [`Rules`] answers a [`Query`] with a [`Verdict`] and counts the decisions of each rule
 //! - [`Source`] finds the file of this process
-//! - `glob`, `place` and `word` are the parts of a line
+//! - `glob`, `endpoints` and `word` are the parts of a line
 
 #![forbid(unsafe_code)]
 
+mod endpoints;
 mod fault;
 mod glob;
 mod known;
 mod log;
 mod parse;
-mod place;
 mod query;
 mod rule;
 mod source;
 mod table;
 mod word;
 
+pub use endpoints::{Addresses, Endpoints, Ports};
 pub use fault::{Fault, Reason};
 pub use glob::Glob;
 pub use known::Known;
 pub use log::{Destination, Log};
 pub use parse::{parse, parse_for};
-pub use place::{Addresses, Place, Ports};
 pub use query::{Query, Role};
 pub use rule::{Rule, Setting, Target};
 pub use source::{CONFIG_FILES, Loaded, Source, Unusable, VARIABLES};

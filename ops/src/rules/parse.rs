@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use crate::rules::endpoints::{Endpoints, decimal};
 use crate::rules::fault::{Fault, Reason};
 use crate::rules::glob::Glob;
 use crate::rules::known::{self, Known};
 use crate::rules::log::{Destination, Log};
-use crate::rules::place::{Place, decimal};
 use crate::rules::query::Role;
 use crate::rules::rule::{Rule, Setting, Target};
 use crate::rules::table::Rules;
@@ -85,13 +85,13 @@ fn parse_rule(words: &mut Words<'_>, line: u32, known: Option<&[Known]>) -> Resu
     let role = parse_role(words.need("role")?)?;
     let program = words.need("program")?;
     let program = Glob::new(program.text).ok_or_else(|| program.refuse(Reason::Glob))?;
-    let place = Place::parse(words.need("address")?)?;
+    let endpoints = Endpoints::parse(words.need("address")?)?;
     let mut rule = Rule {
         line,
         target,
         role,
         program,
-        place,
+        endpoints,
         protocols: protocols.iter().map(|name| (*name).to_owned()).collect(),
         user: None,
         interface: None,
@@ -174,16 +174,16 @@ fn parse_setting(word: Word<'_>, known: Option<&[Known]>, rule: &mut Rule) -> Re
 
 /// Stores a value. Fails if the key was set before or the value has the wrong form.
 fn set<T>(
-    place: &mut Option<T>,
+    into: &mut Option<T>,
     key: Word<'_>,
     value: Word<'_>,
     parsed: Option<T>,
     wanted: &'static str,
 ) -> Result<(), Fault> {
-    if place.is_some() {
+    if into.is_some() {
         return Err(key.refuse(Reason::Twice));
     }
-    *place = Some(parsed.ok_or_else(|| wrong(key, value, wanted))?);
+    *into = Some(parsed.ok_or_else(|| wrong(key, value, wanted))?);
     Ok(())
 }
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::rules::endpoints::Endpoints;
 use crate::rules::glob::Glob;
-use crate::rules::place::Place;
 use crate::rules::query::{Query, Role};
 
 /// The stacks that a socket may use.
@@ -55,7 +55,7 @@ pub struct Rule {
     /// The pattern of program names.
     pub program: Glob,
     /// The addresses and ports that match.
-    pub place: Place,
+    pub endpoints: Endpoints,
     /// The permitted offload protocols; empty permits all.
     pub protocols: Vec<String>,
     /// The numeric user id that matches; `None` matches every user.
@@ -75,7 +75,7 @@ impl Rule {
     pub fn matches(&self, query: &Query<'_>) -> bool {
         self.role == query.role
             && self.is_for(query)
-            && self.place.holds(&query.address)
+            && self.endpoints.holds(&query.address)
             && self
                 .interface
                 .as_deref()
@@ -97,7 +97,7 @@ impl Rule {
 
     /// True if the rule depends on nothing but role, program and user.
     pub(super) fn is_unconditional(&self) -> bool {
-        self.place.is_any() && self.interface.is_none()
+        self.endpoints.is_any() && self.interface.is_none()
     }
 
     /// The number of sockets that this rule has decided.
@@ -118,7 +118,7 @@ impl PartialEq for Rule {
         };
         key(self) == key(other)
             && self.program == other.program
-            && self.place == other.place
+            && self.endpoints == other.endpoints
             && self.settings == other.settings
     }
 }
@@ -127,7 +127,7 @@ impl PartialEq for Rule {
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (target, role) = (self.target.word(), self.role.word());
-        write!(f, "use {target} {role} {} {}", self.program, self.place)?;
+        write!(f, "use {target} {role} {} {}", self.program, self.endpoints)?;
         if !self.protocols.is_empty() {
             write!(f, " protocol={}", self.protocols.join(","))?;
         }

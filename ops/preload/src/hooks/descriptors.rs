@@ -152,7 +152,7 @@ fn copy_entry(fd: c_int, made: c_int) -> c_int {
             return made;
         }
         let Entry::Socket(socket) = &entry else {
-            numbers::place(made, entry);
+            numbers::insert(made, entry);
             return made;
         };
         // The entry is added within a call, because a handover waits for calls in progress. A
@@ -160,7 +160,7 @@ fn copy_entry(fd: c_int, made: c_int) -> c_int {
         // is added meanwhile, whose calls would then wait for ever.
         if let Some(call) = socket.begin_call() {
             socket.add_number();
-            numbers::place(made, entry.clone());
+            numbers::insert(made, entry.clone());
             drop(call);
             exposing::expose_standard(made);
             return made;

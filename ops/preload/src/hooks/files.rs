@@ -79,14 +79,14 @@ fn copy(
     count: usize,
 ) -> Result<usize, Errno> {
     let mut buffer = vec![0; BUFFER.min(count.max(1))];
-    let mut place = match &at {
+    let mut offset = match &at {
         Some(at) => u64::try_from(**at).map_err(|_| Errno::INVAL)?,
         None => rustix::fs::tell(from).map_err(|_| Errno::INVAL)?,
     };
     let mut done = 0;
     while done < count {
         let room = buffer.len().min(count - done);
-        let read = match rustix::io::pread(from, &mut buffer[..room], place) {
+        let read = match rustix::io::pread(from, &mut buffer[..room], offset) {
             Ok(0) => break,
             Ok(read) => read,
             // The number of bytes sent so far is returned instead of the error.
@@ -96,7 +96,7 @@ fn copy(
         match transfer::send_bytes(socket, to, buffer.as_ptr().cast(), read, 0) {
             Ok(sent) => {
                 done += sent;
-                place += sent as u64;
+                offset += sent as u64;
                 if sent < read {
                     break;
                 }
@@ -106,9 +106,9 @@ fn copy(
         }
     }
     match at {
-        Some(at) => *at = off64_t::try_from(place).unwrap_or(off64_t::MAX),
+        Some(at) => *at = off64_t::try_from(offset).unwrap_or(off64_t::MAX),
         None => {
-            rustix::fs::seek(from, rustix::fs::SeekFrom::Start(place))?;
+            rustix::fs::seek(from, rustix::fs::SeekFrom::Start(offset))?;
         }
     }
     Ok(done)

@@ -336,7 +336,7 @@ struct ExtendedSet {
     /// The number of entries of the caller's set.
     count: usize,
     /// The index in the caller's set of each entry of `all` that is the caller's.
-    places: Vec<usize>,
+    indices: Vec<usize>,
     /// The caller's entries, followed by the added entries.
     all: Vec<pollfd>,
     /// The listener of each added entry, with its index in `all`.
@@ -361,7 +361,7 @@ impl ExtendedSet {
             return None;
         }
         let used = (0..own).map(|at| (at, entry(at)));
-        let (places, mut all): (Vec<usize>, Vec<pollfd>) =
+        let (indices, mut all): (Vec<usize>, Vec<pollfd>) =
             used.filter(|(_, entry)| entry.fd >= 0).unzip();
         let listeners = listeners_of(&all);
         let mut owners = Vec::new();
@@ -383,7 +383,7 @@ impl ExtendedSet {
         Some(Self {
             set,
             count: own,
-            places,
+            indices,
             all,
             owners,
             counters,
@@ -396,7 +396,7 @@ impl ExtendedSet {
 
     /// Returns the added entries, with their owners.
     fn added(&self) -> impl Iterator<Item = (&pollfd, &(usize, Arc<Listener>))> {
-        self.all[self.places.len()..].iter().zip(&self.owners)
+        self.all[self.indices.len()..].iter().zip(&self.owners)
     }
 
     /// Takes over the services whose listening process has ended. Returns true if there was such a
@@ -426,14 +426,14 @@ impl ExtendedSet {
         if ready < 0 {
             return ready;
         }
-        let (own, counters) = self.all.split_at_mut(self.places.len());
+        let (own, counters) = self.all.split_at_mut(self.indices.len());
         for (counter, (owner, _)) in counters.iter().zip(&self.owners).take(self.counters) {
             let owner = &mut own[*owner];
             owner.revents |= counter.revents & owner.events & (POLLIN | POLLRDNORM);
         }
-        let mut passed = self.places.iter().zip(&*own).peekable();
+        let mut passed = self.indices.iter().zip(&*own).peekable();
         for at in 0..self.count {
-            let revents = passed.next_if(|(place, _)| **place == at);
+            let revents = passed.next_if(|(index, _)| **index == at);
             let revents = revents.map_or(0, |(_, entry)| entry.revents);
             // SAFETY: the caller's set was readable when the wait began, and by the caller's
             // contract it is writable.

@@ -23,7 +23,7 @@ use crate::socket::Socket;
 use crate::socket::identity::{Identity, IdentityCopy};
 use crate::socket::relay::{self, SharedLock};
 use crate::socket::relay_client::RelayClient;
-use crate::socket::shared_state::Place;
+use crate::socket::shared_state::SharedStateRef;
 use crate::table::{self, Entry};
 use crate::tcp::made;
 use crate::{events, switch};
@@ -125,7 +125,7 @@ struct Sources {
 
 struct InheritedSocket {
     copied: IdentityCopy,
-    place: Option<Place>,
+    shared_state: Option<SharedStateRef>,
 }
 
 thread_local! {
@@ -146,7 +146,7 @@ fn prepare() {
             Some(Entry::RelayClient(client)) => {
                 let inherited = InheritedSocket {
                     copied: client.identity().copied(),
-                    place: client.place(),
+                    shared_state: client.shared_state(),
                 };
                 (address(&client), Some(inherited))
             }
@@ -185,7 +185,7 @@ impl ForkState {
         let relay = share(socket).ok()?;
         Some(InheritedSocket {
             copied: socket.identity().copied(),
-            place: Some(relay.place()),
+            shared_state: Some(relay.shared_state()),
         })
     }
 
@@ -269,6 +269,6 @@ fn replace(fd: c_int, entry: Entry) {
 
 fn relay_client(inherited: InheritedSocket) -> Arc<RelayClient> {
     let identity = Arc::new(Identity::from_copy(inherited.copied));
-    let client = RelayClient::inherited(identity, inherited.place);
+    let client = RelayClient::inherited(identity, inherited.shared_state);
     Arc::new(client)
 }

@@ -75,7 +75,7 @@ pub(crate) fn take_over(
     registrations.renew();
     replaced?;
     let socket = LocalSocket::listed(record, kept);
-    numbers::place(fd, Entry::Local(Arc::new(socket)));
+    numbers::insert(fd, Entry::Local(Arc::new(socket)));
     if is_nonblocking {
         Err(Errno::INPROGRESS)
     } else {
@@ -87,7 +87,7 @@ pub(crate) fn take_over(
 pub(crate) fn accepted(connection: KernelConnection, protocol: &str, kept: Kept) -> c_int {
     let record = observing::local(connection.local, connection.peer, protocol);
     let socket = LocalSocket::listed(record, kept);
-    numbers::place(
+    numbers::insert(
         connection.socket.as_raw_fd(),
         Entry::Local(Arc::new(socket)),
     );
@@ -202,7 +202,7 @@ pub(crate) fn local_socket(fd: c_int) -> Option<Arc<LocalSocket>> {
     addresses(fd)?;
     let socket = Arc::new(LocalSocket::default());
     if !process::is_vforked() {
-        numbers::place(fd, Entry::Local(Arc::clone(&socket)));
+        numbers::insert(fd, Entry::Local(Arc::clone(&socket)));
     }
     Some(socket)
 }

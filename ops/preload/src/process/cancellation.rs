@@ -36,8 +36,8 @@ thread_local! {
 /// Records a cancelled thread. The caller must wake all sleeping threads afterwards; a thread that
 /// is about to sleep then finds either the record or the wake-up.
 pub(crate) fn record(thread: pthread_t) {
-    let place = COUNT.fetch_add(1, Ordering::SeqCst) % THREADS_MAX;
-    THREADS[place].store(thread as usize, Ordering::SeqCst);
+    let at = COUNT.fetch_add(1, Ordering::SeqCst) % THREADS_MAX;
+    THREADS[at].store(thread as usize, Ordering::SeqCst);
 }
 
 /// Begins a call that may sleep. The thread ends here if it was cancelled before. The frames of the

@@ -39,10 +39,10 @@ impl<T: Send + Sync> PerProcess<T> {
             value: make(),
         };
         let fresh = Box::into_raw(Box::new(own));
-        let placed = self
+        let exchanged = self
             .0
             .compare_exchange(before, fresh, Ordering::AcqRel, Ordering::Acquire);
-        let stored = match placed {
+        let stored = match exchanged {
             Ok(_) => fresh,
             Err(other) => {
                 // SAFETY: the exchange failed, so no other thread has seen this box.

@@ -239,7 +239,7 @@ fn take_from_service(
         }
     };
     let fd = program.as_raw_fd();
-    numbers::place(fd, entry);
+    numbers::insert(fd, entry);
     exposing::expose_standard(fd);
     let protocol = service.protocol();
     info!(%peer, protocol, "an offloaded connection is accepted");

@@ -162,11 +162,11 @@ fn connect_through_library(
     offer: Offer,
 ) -> Outcome {
     let source = offer.route.as_ref().and_then(|route| route.source);
-    let mut place = None;
+    let mut prepared = None;
     let reserve = Reserve::new(|| {
         // The pair is made before the peer accepts. If making it failed afterwards, the peer's
         // program would see a connection that ends at once.
-        place = Some(Place::prepare(socket)?);
+        prepared = Some(Prepared::of(socket)?);
         reserve_port(socket, bound, remote, source)
     });
     let outcome = switch
@@ -176,9 +176,9 @@ fn connect_through_library(
         ops::Outcome::Offloaded { protocol, stream } => {
             info!(peer = %remote, protocol, device = stream.device(), "a connection is offloaded");
             Outcome::Offloaded(
-                place
+                prepared
                     .ok_or(Errno::NOBUFS)
-                    .and_then(|place| place.take_over(fd, family, &protocol, stream)),
+                    .and_then(|prepared| prepared.take_over(fd, family, &protocol, stream)),
             )
         }
         ops::Outcome::Native(reason) => {
@@ -263,13 +263,13 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// The prepared descriptors of a connection, and the flags of the program's descriptor.
-struct Place {
+struct Prepared {
     room: Room,
     flags: Flags,
 }
 
-impl Place {
-    fn prepare(socket: BorrowedFd<'_>) -> Result<Self, Errno> {
+impl Prepared {
+    fn of(socket: BorrowedFd<'_>) -> Result<Self, Errno> {
         let native = raise(fcntl_dupfd_cloexec(socket, 0)?)?;
         let flags = Flags {
             nonblocking: fcntl_getfl(socket)?.contains(OFlags::NONBLOCK),
@@ -298,7 +298,7 @@ impl Place {
             // The entry is made before a set reports the number: a thread that finds the number
             // ready uses it at once. Without an entry, the thread would write its bytes into the
             // socket pair, which carries signal bytes only.
-            numbers::place(fd, Entry::Socket(connection));
+            numbers::insert(fd, Entry::Socket(connection));
         }
         registrations.renew();
         exposing::expose_standard(fd);

@@ -119,7 +119,7 @@ fn adopt(partners: &[c_int], kernel: OwnedFd) {
         let listener = Listener::from_exec(kernel, lock, Listed::by(&record), family);
         let listener = Arc::new(listener);
         for fd in partners {
-            numbers::place(*fd, Entry::Listener(Arc::clone(&listener)));
+            numbers::insert(*fd, Entry::Listener(Arc::clone(&listener)));
         }
     }
 }

@@ -147,7 +147,7 @@ fn forget_shut(service: ServiceId) {
 struct Candidate {
     switch: &'static Arc<Switch>,
     family: Family,
-    place: Local,
+    local: Local,
     tcp_only: Option<&'static str>,
     receive_bound: Option<usize>,
 }
@@ -159,7 +159,7 @@ impl Candidate {
         Some(Self {
             switch: switch::switch()?,
             family,
-            place: Local::of(socket, service),
+            local: Local::of(socket, service),
             tcp_only: tcp_only::option_of(socket),
             receive_bound: buffers::receive_bound(socket),
         })
@@ -169,7 +169,7 @@ impl Candidate {
     fn plan(&self) -> Result<Offer, Reason> {
         let intent = Intent {
             role: Role::Listen,
-            address: self.place.address,
+            address: self.local.address,
             from: None,
             tcp_only: self.tcp_only,
             receive_bound: self.receive_bound,
@@ -221,12 +221,12 @@ impl Candidate {
         let begun = Service::begin(begun, self.family, Arc::clone(record), forget_shut);
         let service = begun.map_err(|errno| self.counted(Reason::Failed(errno)))?;
         if asks_peer && let Some(mapped) = service.mapped() {
-            let address = self.place.address;
+            let address = self.local.address;
             switch::answer(self.switch);
             self.switch.offer(Offering {
                 service: address,
                 mapped,
-                ipv6_only: self.place.ipv6_only,
+                ipv6_only: self.local.ipv6_only,
             });
             service.set_offered((self.switch, address, mapped));
         }
@@ -245,7 +245,7 @@ impl Candidate {
             let Some(sockets) = protocol.sockets().kernel() else {
                 continue;
             };
-            let begun = sockets.listen(socket, self.place, backlog).and_then(|it| {
+            let begun = sockets.listen(socket, self.local, backlog).and_then(|it| {
                 let name = protocol.name();
                 let protocol = KernelProtocol { sockets, name };
                 KernelListener::new(it, protocol).map_err(Reason::Failed)
@@ -267,7 +267,7 @@ impl Candidate {
             let Some(streams) = protocol.sockets().streams() else {
                 continue;
             };
-            let bound = streams.bind(self.place, offer.terms());
+            let bound = streams.bind(self.local, offer.terms());
             match bound.and_then(|bound| bound.listen(backlog)) {
                 Ok(listener) => {
                     return Ok(Begun {
@@ -286,7 +286,7 @@ impl Candidate {
     }
 
     fn report_failure(&self, protocol: &dyn OffloadProtocol, reason: Reason) -> Reason {
-        let (service, protocol) = (self.place.address, protocol.name());
+        let (service, protocol) = (self.local.address, protocol.name());
         info!(%service, protocol, %reason, "a protocol does not listen");
         self.counted(reason)
     }
@@ -299,7 +299,7 @@ impl Candidate {
             .chain(service.map(|it| it.protocol.as_str()));
         let protocols = names.collect::<Vec<_>>().join(",");
         let device = service.map_or("", |it| it.listener.device());
-        let service = self.place.address;
+        let service = self.local.address;
         info!(%service, protocols, device, "a service is offered");
         Arc::new(observing::listener(service, &protocols, device))
     }
@@ -326,14 +326,14 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
     match plan.and_then(|offer| candidate.offer(socket, &offer, backlog)) {
         Ok(listener) => {
             let listener = Arc::new(listener);
-            numbers::place(fd, Entry::Listener(Arc::clone(&listener)));
+            numbers::insert(fd, Entry::Listener(Arc::clone(&listener)));
             // The program may have added the socket to `epoll` sets before it listens.
             let pending: Vec<c_int> = listener.pending().map(|it| it.as_raw_fd()).collect();
             Registrations::of(fd).add(&pending, || listener.obtain_joint(socket));
             signal_driven::copy(fd, &listener);
         }
         Err(reason) => {
-            let service = candidate.place.address;
+            let service = candidate.local.address;
             info!(%service, %reason, "a service uses TCP alone");
             if let Some(record) = observing::native_listener(service, reason) {
                 numbers::list(fd, record);

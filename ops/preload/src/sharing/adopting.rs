@@ -66,7 +66,7 @@ pub(crate) fn adopt(fd: c_int) -> bool {
         return false;
     };
     let client = RelayClient::carrying(Arc::new(identity), None);
-    numbers::place(fd, Entry::RelayClient(Arc::new(client)));
+    numbers::insert(fd, Entry::RelayClient(Arc::new(client)));
     true
 }
 

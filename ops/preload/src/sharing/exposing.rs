@@ -45,7 +45,7 @@ fn expose_own(fd: BorrowedFd<'_>, socket: &Arc<Socket>) {
     let Ok(relay) = share(socket) else {
         return;
     };
-    if relay_client::obtain(fd, relay.place()) {
+    if relay_client::obtain(fd, relay.shared_state()) {
         socket.identity().apply_timeouts(fd);
     }
     adopting::sign(fd, &socket.identity());

@@ -156,11 +156,11 @@ impl Socket {
         let relay = self.observer.relay();
         let is_over = || {
             relay.as_ref().is_none_or(|relay| {
-                let place = relay.place();
-                place.await_decision();
+                let shared_state = relay.shared_state();
+                shared_state.await_decision();
                 // In any other stage the hand-over was aborted. The call continues on the stream,
                 // and returns an error if the connection has failed.
-                matches!(place.stage(), Stage::Carrying | Stage::Ended)
+                matches!(shared_state.stage(), Stage::Carrying | Stage::Ended)
             })
         };
         let continues = self.calls.pause(is_over);
@@ -174,7 +174,7 @@ impl Socket {
     /// Waits until a requested hand-over is completed or aborted.
     pub(crate) fn await_decision(&self) {
         if let Some(relay) = self.observer.relay() {
-            relay.place().await_decision();
+            relay.shared_state().await_decision();
         }
     }
 

@@ -37,13 +37,13 @@ impl Socket {
             return unsafe { self.receive_urgent(into, flags) };
         }
         let wanted = into.len();
-        let place = if wanted > 0 && flags & MSG_TRUNC != 0 {
-            Place::Nowhere
+        let destination = if wanted > 0 && flags & MSG_TRUNC != 0 {
+            Destination::Discarded
         } else if wanted == 0 || into.has_null() {
-            Place::None
+            Destination::None
         } else {
             // SAFETY: the caller guarantees the parts, none of which is null.
-            Place::Parts(unsafe { into.as_targets() })
+            Destination::Parts(unsafe { into.as_targets() })
         };
         self.run_receive(
             fd,
@@ -52,7 +52,7 @@ impl Socket {
                 flags,
                 is_peek: flags & MSG_PEEK != 0,
                 is_wait_all: flags & MSG_WAITALL != 0,
-                place,
+                destination,
                 done: 0,
                 patience: None,
             },
@@ -232,7 +232,7 @@ struct ReceiveCall<'a> {
     is_peek: bool,
     is_wait_all: bool,
     flags: i32,
-    place: Place<'a>,
+    destination: Destination<'a>,
     /// The number of bytes received. A peek does not count.
     done: usize,
     patience: Option<Patience>,
@@ -249,11 +249,11 @@ enum Attempt {
 }
 
 /// The destination of the bytes.
-enum Place<'a> {
+enum Destination<'a> {
     /// The unfilled rest of the caller's buffers.
     Parts(&'a mut [IoSliceMut<'a>]),
     /// The bytes are discarded, whatever buffers the caller passed.
-    Nowhere,
+    Discarded,
     /// The buffers have no room, or one is null, which is `EFAULT` once a byte has arrived.
     None,
 }
@@ -267,14 +267,14 @@ impl ReceiveCall<'_> {
 
     /// Receives the bytes that have arrived, up to the number wanted.
     fn receive_from_stream(&mut self, stream: &dyn OffloadStream) -> Result<usize, Errno> {
-        let count = match &mut self.place {
-            Place::Parts(parts) => stream.receive(parts, self.is_peek)?,
-            Place::Nowhere => {
+        let count = match &mut self.destination {
+            Destination::Parts(parts) => stream.receive(parts, self.is_peek)?,
+            Destination::Discarded => {
                 let mut bytes = [0; DISCARD];
                 let room = (self.wanted - self.done).min(DISCARD);
                 stream.receive(&mut [IoSliceMut::new(&mut bytes[..room])], self.is_peek)?
             }
-            Place::None => match stream.receive(&mut [IoSliceMut::new(&mut [0])], true)? {
+            Destination::None => match stream.receive(&mut [IoSliceMut::new(&mut [0])], true)? {
                 0 => 0,
                 _ if self.wanted == 0 => 0,
                 _ => return Err(Errno::FAULT),
@@ -287,11 +287,11 @@ impl ReceiveCall<'_> {
     /// Receives the rest of the bytes from the descriptor, which carries them now.
     fn receive_from_descriptor(&mut self, fd: BorrowedFd<'_>) -> Result<usize, Errno> {
         let left = self.wanted - self.done;
-        let received = match &mut self.place {
-            Place::Parts(parts) => handed_over::receive(fd, parts, self.flags),
-            Place::Nowhere => handed_over::discard(fd, left, self.flags),
-            Place::None if self.wanted == 0 => handed_over::receive(fd, &mut [], self.flags),
-            Place::None => Err(Errno::FAULT),
+        let received = match &mut self.destination {
+            Destination::Parts(parts) => handed_over::receive(fd, parts, self.flags),
+            Destination::Discarded => handed_over::discard(fd, left, self.flags),
+            Destination::None if self.wanted == 0 => handed_over::receive(fd, &mut [], self.flags),
+            Destination::None => Err(Errno::FAULT),
         };
         match received {
             Ok(count) => Ok(self.done + count),
@@ -301,7 +301,7 @@ impl ReceiveCall<'_> {
     }
 
     fn advance(&mut self, count: usize) {
-        if let (Place::Parts(parts), false) = (&mut self.place, self.is_peek) {
+        if let (Destination::Parts(parts), false) = (&mut self.destination, self.is_peek) {
             IoSliceMut::advance_slices(parts, count);
         }
     }

@@ -12,7 +12,7 @@ use rustix::net::SendFlags;
 
 use crate::process::signals_blocked::SignalsBlocked;
 use crate::socket::identity::Identity;
-use crate::socket::shared_state::Place;
+use crate::socket::shared_state::SharedStateRef;
 
 /// The interval at which a user that waits for the owner checks that the owner is alive.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
@@ -21,26 +21,26 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 pub(crate) struct RelayClient {
     identity: Arc<Identity>,
     /// The shared state. A connection that another process accepted and passed on has none.
-    place: Option<Place>,
+    shared_state: Option<SharedStateRef>,
     /// True once the descriptors carry bytes, which never changes back.
     is_carrying: AtomicBool,
 }
 
 impl RelayClient {
     /// Makes a connection whose pair may still carry signals.
-    pub(crate) fn inherited(identity: Arc<Identity>, place: Option<Place>) -> Self {
+    pub(crate) fn inherited(identity: Arc<Identity>, shared_state: Option<SharedStateRef>) -> Self {
         Self {
             identity,
-            place,
-            is_carrying: AtomicBool::new(place.is_none()),
+            shared_state,
+            is_carrying: AtomicBool::new(shared_state.is_none()),
         }
     }
 
     /// Makes a connection whose pair carries bytes.
-    pub(crate) fn carrying(identity: Arc<Identity>, place: Option<Place>) -> Self {
+    pub(crate) fn carrying(identity: Arc<Identity>, shared_state: Option<SharedStateRef>) -> Self {
         Self {
             identity,
-            place,
+            shared_state,
             is_carrying: AtomicBool::new(true),
         }
     }
@@ -50,16 +50,16 @@ impl RelayClient {
     }
 
     /// The shared state, if there is one.
-    pub(crate) fn place(&self) -> Option<Place> {
-        self.place
+    pub(crate) fn shared_state(&self) -> Option<SharedStateRef> {
+        self.shared_state
     }
 
     /// Applies options that the program has set to the descriptor and the shared state.
     pub(crate) fn apply_options(&self, fd: BorrowedFd<'_>) {
         self.identity.apply_timeouts(fd);
         let linger = self.identity.options().linger;
-        if let Some(place) = self.place {
-            place.set_linger(linger.map(|linger| linger.as_secs()));
+        if let Some(shared_state) = self.shared_state {
+            shared_state.set_linger(linger.map(|linger| linger.as_secs()));
         }
     }
 
@@ -69,8 +69,8 @@ impl RelayClient {
         if self.is_carrying.load(Ordering::Acquire) {
             return;
         }
-        if let Some(place) = self.place
-            && obtain(fd, place)
+        if let Some(shared_state) = self.shared_state
+            && obtain(fd, shared_state)
         {
             self.identity.apply_timeouts(fd);
         }
@@ -80,18 +80,18 @@ impl RelayClient {
 
 /// Requests bytes from the owner, and returns when the pair carries bytes or the connection has
 /// ended. Returns true if this call took the signals out of the pair.
-pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
+pub(crate) fn obtain(fd: BorrowedFd<'_>, shared_state: SharedStateRef) -> bool {
     let mut ours = false;
     loop {
-        let stage = place.stage();
+        let stage = shared_state.stage();
         match stage {
-            Stage::Steered => request_bytes(fd, place),
+            Stage::Steered => request_bytes(fd, shared_state),
             Stage::SignalsStopped => {
-                if place.make(Move::Drain) {
+                if shared_state.make(Move::Drain) {
                     // An error means that the pair can no longer be read, and has no signals to
                     // remove.
                     let _ = host::stand_in::surrender(fd);
-                    ours = place.make(Move::FinishDraining);
+                    ours = shared_state.make(Move::FinishDraining);
                 }
             }
             Stage::Carrying | Stage::Ended => return ours,
@@ -101,7 +101,7 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
                 return false;
             }
             Stage::Waking | Stage::Asked | Stage::Draining | Stage::Drained => {
-                if place.wait(stage, CHECK_INTERVAL) {
+                if shared_state.wait(stage, CHECK_INTERVAL) {
                     continue;
                 }
                 if is_hung_up(fd) {
@@ -109,8 +109,8 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
                     return false;
                 }
                 match stage {
-                    Stage::Waking => place.complete_wake(),
-                    Stage::Asked => request_bytes(fd, place),
+                    Stage::Waking => shared_state.complete_wake(),
+                    Stage::Asked => request_bytes(fd, shared_state),
                     _ => {}
                 }
             }
@@ -119,9 +119,9 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, place: Place) -> bool {
 }
 
 /// Wakes the owner by a byte in the pair, which the owner discards.
-fn request_bytes(fd: BorrowedFd<'_>, place: Place) {
+fn request_bytes(fd: BorrowedFd<'_>, shared_state: SharedStateRef) {
     let _signals_blocked = SignalsBlocked::begin();
-    place.ask(|| {
+    shared_state.ask(|| {
         // If the pair is full, bytes that the owner has not read wake it.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let _ = rustix::net::send(fd, &[0], flags);

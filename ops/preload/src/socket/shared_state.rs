@@ -21,7 +21,7 @@ pub(crate) struct SharedState {
 /// A reference to the shared state of one connection. The memory is reused, and the ticket
 /// identifies the connection that it belongs to.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct SharedStateRef {
     state: &'static SharedState,
     ticket: Ticket,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Place {
 /// The interval at which a waiting process checks the progress of the other side.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
-impl Place {
+impl SharedStateRef {
     /// The stage of the change from signals to bytes.
     pub(crate) fn stage(self) -> Stage {
         self.state.handover.stage(self.ticket)
@@ -88,19 +88,19 @@ pub(crate) struct FreeStates {
 
 impl FreeStates {
     /// Takes a state for a new connection.
-    pub(crate) fn take(&mut self) -> Result<Place, Errno> {
+    pub(crate) fn take(&mut self) -> Result<SharedStateRef, Errno> {
         if self.free.is_empty() {
             self.free.extend(map()?);
         }
         let state = self.free.pop_front().ok_or(Errno::NOMEM)?;
         state.linger.store(-1, Ordering::Relaxed);
         let ticket = state.handover.issue();
-        Ok(Place { state, ticket })
+        Ok(SharedStateRef { state, ticket })
     }
 
     /// Returns the state of a connection that has ended.
-    pub(crate) fn release(&mut self, place: Place) {
-        self.free.push_back(place.state);
+    pub(crate) fn release(&mut self, shared_state: SharedStateRef) {
+        self.free.push_back(shared_state.state);
     }
 }
 

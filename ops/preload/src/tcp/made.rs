@@ -36,17 +36,17 @@ static SHARED: Numbers = [const { AtomicU64::new(0) }; NUMBERS / BITS];
 /// The index of the last word of [`MADE`] and [`DUPLICATED`] that has had a bit.
 static LAST: AtomicUsize = AtomicUsize::new(0);
 
-fn place(of: &'static Numbers, fd: c_int) -> Option<(&'static AtomicU64, u64)> {
+fn bit_of(of: &'static Numbers, fd: c_int) -> Option<(&'static AtomicU64, u64)> {
     let number = usize::try_from(fd).ok()?;
     Some((of.get(number / BITS)?, 1 << (number % BITS)))
 }
 
 fn has(of: &'static Numbers, fd: c_int) -> bool {
-    place(of, fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+    bit_of(of, fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
 }
 
 fn set(of: &'static Numbers, fd: c_int, is_in: bool) {
-    let Some((word, bit)) = place(of, fd).filter(|_| has(of, fd) != is_in) else {
+    let Some((word, bit)) = bit_of(of, fd).filter(|_| has(of, fd) != is_in) else {
         return;
     };
     if is_in {

@@ -20,7 +20,7 @@ use rustix::thread::futex;
 use self::flow::{Flow, State};
 use crate::events::{EventHandler, event_thread};
 use crate::socket::Socket;
-use crate::socket::shared_state::{FreeStates, Place};
+use crate::socket::shared_state::{FreeStates, SharedStateRef};
 
 /// The time limit for a user to remove the signals from the pair, and for a thread of this process
 /// to end its call. Each takes microseconds, unless the process is stopped or killed meanwhile.
@@ -67,9 +67,9 @@ impl EventHandler for DeferredDrop {
 /// A connection of this process that other processes may use.
 pub(crate) struct Relay {
     socket: Arc<Socket>,
-    place: Place,
+    shared_state: SharedStateRef,
     /// Called when the pair begins to carry bytes, to replace the table entries of the connection.
-    on_carrying: fn(&Arc<Socket>, Place),
+    on_carrying: fn(&Arc<Socket>, SharedStateRef),
     /// The descriptor number of the library's end.
     end: RawFd,
     flow: Mutex<Option<Flow>>,
@@ -192,7 +192,7 @@ impl Relay {
     /// stream.
     pub(crate) fn of(
         socket: &Arc<Socket>,
-        on_carrying: fn(&Arc<Socket>, Place),
+        on_carrying: fn(&Arc<Socket>, SharedStateRef),
     ) -> Result<Arc<Self>, Errno> {
         let shared = shared();
         let counted = CountedRelay::among(shared);
@@ -201,10 +201,10 @@ impl Relay {
             return Ok(relay);
         }
         let end = socket.observer().number().ok_or(Errno::CONNRESET)?;
-        let place = all.free_states.take()?;
+        let shared_state = all.free_states.take()?;
         let relay = Arc::new_cyclic(|myself| Self {
             socket: socket.clone(),
-            place,
+            shared_state,
             on_carrying,
             end,
             flow: Mutex::new(None),
@@ -238,7 +238,7 @@ impl Relay {
             Move::FinishDraining,
             Move::Carry,
         ] {
-            relay.place.make(made);
+            relay.shared_state.make(made);
         }
         if let Ok(thread) = event_thread() {
             thread.modify(&carrier, INTEREST | EventFlags::OUT);
@@ -249,8 +249,8 @@ impl Relay {
     }
 
     /// The state that the processes of the connection share.
-    pub(crate) fn place(&self) -> Place {
-        self.place
+    pub(crate) fn shared_state(&self) -> SharedStateRef {
+        self.shared_state
     }
 
     /// Makes the event thread run the relay soon.
@@ -291,7 +291,7 @@ impl Relay {
         }
         let Some(end) = observer.hand_over() else {
             // The connection broke before, and the pair shows the reset.
-            self.place.make(Move::End);
+            self.shared_state.make(Move::End);
             self.socket.allow_calls();
             return;
         };
@@ -311,7 +311,7 @@ impl Relay {
         if let Ok(thread) = event_thread() {
             thread.modify(&carrier, INTEREST | EventFlags::OUT);
         }
-        (self.on_carrying)(&self.socket, self.place);
+        (self.on_carrying)(&self.socket, self.shared_state);
         let state = observer.state();
         let flow = Flow::new(
             carrier,
@@ -321,18 +321,18 @@ impl Relay {
         *self.flow() = Some(flow);
         // Bytes that were received already are put into the pair before the user is notified.
         self.run(EventFlags::empty());
-        self.place.make(Move::Carry);
+        self.shared_state.make(Move::Carry);
     }
 
     /// Notifies the users that no more signals are sent. Returns false if a user has not finished
     /// its wake-up in time.
     fn stop_signals(&self) -> bool {
         let deadline = Instant::now() + PATIENCE;
-        while !self.place.make(Move::StopSignals) {
-            if self.place.stage() != Stage::Waking || Instant::now() > deadline {
+        while !self.shared_state.make(Move::StopSignals) {
+            if self.shared_state.stage() != Stage::Waking || Instant::now() > deadline {
                 return false;
             }
-            self.place.wait(Stage::Waking, CHECK_INTERVAL);
+            self.shared_state.wait(Stage::Waking, CHECK_INTERVAL);
         }
         true
     }
@@ -342,15 +342,15 @@ impl Relay {
     fn await_user(&self) -> bool {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let stage = self.place.stage();
+            let stage = self.shared_state.stage();
             match stage {
                 Stage::SignalsStopped | Stage::Draining => {}
                 Stage::Drained => return true,
                 _ => return false,
             }
-            let in_time = self.place.wait(stage, CHECK_INTERVAL);
+            let in_time = self.shared_state.wait(stage, CHECK_INTERVAL);
             let gone = Instant::now() > deadline || (!in_time && self.is_unheld());
-            if gone && self.place.make(Move::Revoke) {
+            if gone && self.shared_state.make(Move::Revoke) {
                 return false;
             }
         }
@@ -365,29 +365,29 @@ impl Relay {
     }
 
     fn abort_hand_over(&self) {
-        self.place.make(Move::Revoke);
+        self.shared_state.make(Move::Revoke);
         self.socket.allow_calls();
         self.socket.show_all();
     }
 
     fn run(&self, seen: EventFlags) {
         self.is_nudged.store(false, Ordering::Release);
-        let mut place = self.flow();
-        let Some(flow) = &mut *place else {
+        let mut current = self.flow();
+        let Some(flow) = &mut *current else {
             return;
         };
         let broken = self.socket.observer().pending_error().is_some();
-        flow.set_reset(self.place.resets_on_close());
+        flow.set_reset(self.shared_state.resets_on_close());
         let state = flow.run(self.socket.stream(), seen, broken);
         if matches!(state, State::Waiting | State::Busy) {
-            drop(place);
+            drop(current);
             if state == State::Busy {
                 self.nudge();
             }
             return;
         }
-        let flow = place.take();
-        drop(place);
+        let flow = current.take();
+        drop(current);
         match (state, flow) {
             (State::Finished, Some(flow)) => {
                 self.end_sharing();
@@ -404,7 +404,7 @@ impl Relay {
 
     /// Ends the connection, because no process holds the program's end or can use it.
     fn end_unheld(&self) {
-        let reset = self.place.resets_on_close();
+        let reset = self.shared_state.resets_on_close();
         let observer = self.socket.observer();
         if observer.state().shows_hang_up() {
             // A process that still holds the pair must read the end and no reset.
@@ -441,11 +441,11 @@ impl Relay {
             // socket or the carrier of this relay keeps the number open.
             thread.unwatch(unsafe { BorrowedFd::borrow_raw(self.end) });
         }
-        self.place.make(Move::End);
+        self.shared_state.make(Move::End);
         self.socket.observer().on_relay_ended();
         // The caller has another reference, so the relay is not dropped with the lock held.
         all.relays.remove(&self.end);
-        all.free_states.release(self.place);
+        all.free_states.release(self.shared_state);
         true
     }
 
@@ -472,11 +472,11 @@ impl EventHandler for Relay {
             true => self.is_unneeded(),
             false => hung_up,
         };
-        if self.place.stage() == Stage::Waking && !unheld {
+        if self.shared_state.stage() == Stage::Waking && !unheld {
             // A short wait. A user that needs longer sends its request again.
-            self.place.wait(Stage::Waking, CHECK_INTERVAL);
+            self.shared_state.wait(Stage::Waking, CHECK_INTERVAL);
         }
-        match self.place.stage() {
+        match self.shared_state.stage() {
             Stage::Ended | Stage::Dropped => {}
             _ if unheld => self.end_unheld(),
             Stage::Asked => self.begin(),

@@ -8,7 +8,7 @@ use crate::rules::word::Word;
 
 /// The addresses and ports that a rule matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Endpoints {
     /// The set of addresses.
     pub addresses: Addresses,
     /// The range of ports.
@@ -38,7 +38,7 @@ pub struct Ports {
     pub last: u16,
 }
 
-impl Place {
+impl Endpoints {
     pub(super) fn parse(word: Word<'_>) -> Result<Self, Fault> {
         let (addresses, ports) = word
             .split_last(':')
@@ -64,7 +64,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Endpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.addresses, self.ports)
     }
@@ -216,14 +216,14 @@ mod tests {
     use super::*;
     use crate::rules::word::Words;
 
-    fn parse(text: &str) -> Result<Place, Reason> {
+    fn parse(text: &str) -> Result<Endpoints, Reason> {
         let word = Words::new(text, 1).next().unwrap();
-        Place::parse(word).map_err(|fault| fault.reason)
+        Endpoints::parse(word).map_err(|fault| fault.reason)
     }
 
     #[test]
-    fn a_place_contains_exactly_its_addresses() {
-        for (place, inside, outside) in [
+    fn endpoints_contain_exactly_their_addresses() {
+        for (text, inside, outside) in [
             ("*:*", "[2001:db8::1]:0", None),
             ("*:80", "10.0.0.1:80", Some("10.0.0.1:81")),
             ("10.1.2.3/8:1-9", "10.255.0.1:9", Some("11.0.0.1:9")),
@@ -249,18 +249,18 @@ mod tests {
             ),
             ("::/0:*", "[::1]:1", Some("10.0.0.1:1")),
         ] {
-            let place_of = parse(place).unwrap();
-            assert!(place_of.holds(&inside.parse().unwrap()), "{place} {inside}");
+            let endpoints = parse(text).unwrap();
+            assert!(endpoints.holds(&inside.parse().unwrap()), "{text} {inside}");
             if let Some(outside) = outside {
                 assert!(
-                    !place_of.holds(&outside.parse().unwrap()),
-                    "{place} {outside}"
+                    !endpoints.holds(&outside.parse().unwrap()),
+                    "{text} {outside}"
                 );
             }
             assert_eq!(
-                parse(&place_of.to_string()),
-                Ok(place_of.clone()),
-                "{place_of}"
+                parse(&endpoints.to_string()),
+                Ok(endpoints.clone()),
+                "{endpoints}"
             );
         }
     }
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         let text = str::to_owned;
-        for (place, reason) in [
+        for (text, reason) in [
             ("10.0.0.1", Reason::NoPort(text("10.0.0.1"))),
             ("[::1]", Reason::NoPort(text("[::1]"))),
             ("[::1]/64", Reason::NoPort(text("[::1]/64"))),
@@ -304,7 +304,7 @@ mod tests {
             ("*:1-2-3", Reason::Port(text("1-2-3"))),
             ("*:9-1", Reason::EmptyRange(9, 1)),
         ] {
-            assert_eq!(parse(place), Err(reason), "{place}");
+            assert_eq!(parse(text), Err(reason), "{text}");
         }
     }
 }
