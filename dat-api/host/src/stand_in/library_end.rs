@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use crate::stand_in::signals::Signals;
@@ -70,6 +70,15 @@ impl LibraryEnd {
         Ok(shutdown(&self.socket, Shutdown::Both)?)
     }
 
+    /// Returns true if the pair holds bytes of the program's end that are no signals. Only a process
+    /// that took the descriptor by `pidfd_getfd` sends such bytes.
+    #[must_use]
+    pub fn has_foreign_bytes(&self) -> bool {
+        // The byte that is never read, and that of a closed window.
+        const SIGNALS_MAX: u64 = 2;
+        ioctl_fionread(&self.socket).is_ok_and(|unread| unread > SIGNALS_MAX)
+    }
+
     /// Shows a reset or a refusal: all events, with `ERR`.
     ///
     /// The kernel reports `ECONNRESET` once at the program's end. The library itself answers
@@ -116,5 +125,21 @@ impl From<OwnedFd> for LibraryEnd {
     /// Takes an end that was inherited over `fork` or `exec`.
     fn from(socket: OwnedFd) -> Self {
         Self { socket }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stand_in::program_end::{Flags, close_window, established};
+
+    #[test]
+    fn signals_are_distinguished_from_bytes_of_other_processes() {
+        let (program, end) = established(Flags::default()).unwrap();
+        let signals = Signals::new();
+        close_window(&program, &signals).unwrap();
+        assert!(!end.has_foreign_bytes());
+        send(&program, b"x", SendFlags::DONTWAIT).unwrap();
+        assert!(end.has_foreign_bytes());
     }
 }

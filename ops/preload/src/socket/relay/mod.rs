@@ -16,6 +16,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::thread::futex;
+use tracing::warn;
 
 use self::flow::{Flow, State};
 use crate::events::{EventHandler, event_thread};
@@ -50,9 +51,17 @@ struct AskHandler(Weak<Socket>);
 
 impl EventHandler for AskHandler {
     fn ready(&self, seen: EventFlags) {
-        let socket = self.0.upgrade();
-        if let Some(relay) = socket.and_then(|socket| socket.observer().relay()) {
+        let Some(socket) = self.0.upgrade() else {
+            return;
+        };
+        if let Some(relay) = socket.observer().relay() {
             relay.ready(seen);
+            return;
+        }
+        let has_foreign_bytes = socket.observer().with_end(LibraryEnd::has_foreign_bytes);
+        if has_foreign_bytes == Some(true) {
+            let peer = socket.stream().peer();
+            warn!(%peer, "bytes are lost that a process with a descriptor of pidfd_getfd has sent");
         }
     }
 }
