@@ -462,8 +462,8 @@ impl Conn {
         }
     }
 
-    /// Makes every poll drive the connection from now on, if it is armed and consumers poll.
-    /// Returns true if the connection was not polled before.
+    /// Makes every poll drive the connection from now on, if it is armed and consumers or the
+    /// engine poll. Returns true if the connection became a polled one.
     pub(crate) fn start_polling(&mut self) -> bool {
         let in_set = self.proto.has_rx_moved();
         if !self.socket.start_polling(&mut self.place, in_set) {

@@ -2,7 +2,7 @@
 //!
 //! The agent is consumer code: it may block, and it may call any DAT function, including a close of
 //! the IA. So it never runs on a thread that makes progress for the RNIC, nor under a lock. One
-//! thread serves all CNOs of the process. It starts with the first due call and is never stopped.
+//! thread serves all CNOs of a provider. It starts with the first due call and is never stopped.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -44,7 +44,6 @@ impl Agent {
         })
     }
 
-    /// Calls the consumer's function.
     pub(super) fn call(self, evd: Handle) {
         // SAFETY: the consumer passed the function and the data together, for this call.
         unsafe { (self.func)(self.instance_data, evd.as_dat()) }
@@ -54,7 +53,7 @@ impl Agent {
 /// The next action of a trigger or of the agent thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// No agent was set since the last trigger.
+    /// No agent is set, and no call is due.
     Nothing,
     /// The next trigger makes a call of the agent due.
     Armed(Agent),

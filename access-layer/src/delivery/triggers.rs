@@ -44,7 +44,7 @@ impl<R: Rnic> Cno<R> {
         let mut inner = self.lock();
         inner.state.on_begin_wait();
         let mut has_driven = false;
-        // The clock is read only before the second sleep.
+        // The whole timeout, for the first sleep. The clock is read again before the second.
         let mut first = (timeout_us != DAT_TIMEOUT_INFINITE)
             .then(|| Duration::from_micros(u64::from(timeout_us)));
         let result = loop {

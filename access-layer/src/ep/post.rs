@@ -1,8 +1,9 @@
 //! The data path: from a posted data transfer to the RNIC.
 //!
-//! This module takes no lock, allocates nothing and copies no segment list. It reads the state by
-//! one atomic load. A work request that races with a change of state counts as posted before or
-//! after the change. If the connection has ended, the RNIC completes the request as flushed.
+//! A post takes no lock of this layer, allocates nothing and copies no segment list. It reads the
+//! state by one atomic load. A work request that races with a change of state counts as posted
+//! before or after the change. If the connection has ended, the RNIC completes the request as
+//! flushed.
 
 use std::sync::atomic::Ordering;
 

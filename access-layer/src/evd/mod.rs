@@ -252,8 +252,8 @@ impl<R: Rnic> Evd<R> {
         self.users.has_any()
     }
 
-    /// Attaches an EP, whose requests complete into this EVD. The first EP determines how waiters
-    /// are woken.
+    /// Attaches an EP, whose requests or receives complete into this EVD. The first EP determines
+    /// how waiters are woken.
     pub fn attach(&self, completion_flags: DatCompletionFlags) {
         let mut inner = self.lock();
         if inner.completion_type == CompletionType::Open {

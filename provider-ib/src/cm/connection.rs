@@ -1,9 +1,10 @@
 //! A connection: the machine, its id and its queue pair.
 //!
-//! Each event is passed to the machine under the lock of the connection, by the engine's thread or
-//! by a consumer that disconnects. The same thread performs the machine's actions under the lock.
-//! Events for the consumer are queued meanwhile, and reported after the lock is released. Nothing
-//! waits under the lock except [`Qp::finish`], which waits for the device.
+//! Each event is passed to the machine under the lock of the connection: by the engine's thread, by
+//! a consumer's call, or by the thread of a request that blocks. The same thread performs the
+//! machine's actions under the lock. Events for the consumer are queued meanwhile, and reported
+//! after the lock is released. Two actions wait under the lock: [`Qp::finish`] waits for the
+//! device, and the destruction of an id waits if no thread can be started for it.
 
 use std::io;
 use std::net::SocketAddr;

@@ -177,15 +177,15 @@ impl Cm {
     }
 
     /// Called on the engine's thread when a work request or, by report of the device, the queue
-    /// pair has failed. The connection ends in `Broken`.
+    /// pair has failed. An established connection ends in `Broken`.
     pub(crate) fn on_qp_failed(&self, qp: QpToken) {
         if let Some(connection) = self.connection(qp) {
             connection.on_failed();
         }
     }
 
-    /// Called on the engine's thread when the device is being removed. Every connection ends in
-    /// `Broken`. Returns `false` on later calls.
+    /// Called on the engine's thread when the device is being removed. Every established connection
+    /// ends in `Broken`. Returns `false` on later calls.
     pub(crate) fn on_device_removed(&self) -> bool {
         if self.shared.is_device_removed.swap(true, Ordering::Relaxed) {
             return false;

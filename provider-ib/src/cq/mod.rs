@@ -12,8 +12,8 @@
 //!
 //! # Completions without a waiter
 //!
-//! No device supports [`Notify::Never`](access_layer::rnic::Notify). So the engine takes such
-//! completions into the queue, checks them and arms the device again.
+//! No device supports [`Notify::Never`](access_layer::rnic::Notify). So the thread that reads the
+//! event of such a completion takes the completion into the queue and arms the device again.
 
 mod inner;
 mod wc;

@@ -4,8 +4,9 @@
 //!        many polls without a sleep              a consumer sleeps
 //!  ENGINE ────────────────────> POLLERS ──────────────────────────> SLEEPER
 //!    ^ ^                         |   ^                               |  |
-//!    | '-- tick without a poll --'   '----- it wakes within ticks, --'  |
-//!    |                                      or another consumer polls   |
+//!    | '-- tick without a poll, -'   '----- it wakes within ticks, --'  |
+//!    |     or one of several                or another consumer polls   |
+//!    |     consumers sleeps                                             |
 //!    '--- wakes after the end of the timer, or a second sleeps ------'
 //!
 //!        records arrive, no consumer calls
@@ -50,14 +51,15 @@ const POLLS_MIN: u8 = 32;
 pub(super) const SLICE: Duration = Duration::from_micros(50);
 /// Slices without a record before the engine sleeps: 200 us.
 const IDLE_SLICES: u8 = 4;
-/// The time for which the engine expects several sleepers again after it saw them.
+/// The time for which the engine serves the set after several consumers slept at once, because
+/// they are expected to sleep again.
 const CROWD_TIME: Duration = Duration::from_millis(100);
 
 /// The state; see the module's documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attendant {
     Engine {
-        /// Polls since the engine took over or a consumer slept, up to [`POLLS_MIN`].
+        /// Polls since the engine took over or a consumer slept; fewer than [`POLLS_MIN`].
         polls: u8,
     },
     Pollers,

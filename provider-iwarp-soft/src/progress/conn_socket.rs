@@ -136,8 +136,9 @@ impl ConnSocket {
         self.service.drive(self, driver, ready)
     }
 
-    /// Makes every poll drive the connection from now on, if it is armed and consumers poll.
-    /// `in_set`: the socket stays in the set. Returns true if the connection is now polled.
+    /// Makes every poll drive the connection from now on, if it is armed and consumers or the
+    /// engine poll. `in_set`: the socket stays in the set. Returns true if the connection became
+    /// a polled one.
     pub(crate) fn start_polling(self: &Arc<Self>, place: &mut Place, in_set: bool) -> bool {
         let is_adopted = place.is_armed() && self.progress.adopt(self);
         if is_adopted {

@@ -255,9 +255,10 @@ impl Progress {
         }
     }
 
-    /// Adds a connection that its holder starts to poll. Returns `false` if no consumer polls any
-    /// more; the connection then stays armed. Like [`Self::remove_polled`], called with the
-    /// connection's lock held, so that the list agrees with the connection's [`Place`].
+    /// Adds a connection to those that every poll drives. Returns `false` if neither consumers nor
+    /// the engine poll any more; the connection then stays armed. Like [`Self::remove_polled`],
+    /// called with the connection's lock held, so that the list agrees with the connection's
+    /// [`Place`].
     fn adopt(&self, socket: &Arc<ConnSocket>) -> bool {
         self.attendance.while_polled(|| {
             // The new list contains all connections of the former list, so this drop ends none.
