@@ -30,7 +30,7 @@
 //! | system calls, TCP | 1 (`send`), or a share of one | 1 (`recv`), or a share of one |
 //! | system calls, shared memory | none; 1 (`send`) if the receiver sleeps | none; 1 (`process_vm_readv`) for a payload above 8 KiB |
 //! | copies in user space, TCP | 1, into the staging buffer | 1, to its place |
-//! | copies, shared memory | 1, into the ring; none above 8 KiB | 1, to its place |
+//! | copies, shared memory | 1, into the ring; none above 8 KiB, unless the Send asks for a copy | 1, to its place |
 //! | locks taken, uncontended | connection, memory table, queue | connection, memory table, receives, queue |
 //! | allocations | none | none |
 

@@ -10,8 +10,8 @@
 //! | allocations | none | none |
 //!
 //! A payload above [`INLINE_MAX`] is not copied by the sender if the receiver can read the sender's
-//! memory. One `process_vm_readv` of the receiver copies it to its target, and the sender only
-//! checks for the receiver's answer.
+//! memory, unless the Send asks for a copy. One `process_vm_readv` of the receiver copies it to its
+//! target, and the sender only checks for the receiver's answer.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
