@@ -138,10 +138,10 @@ impl Link {
     }
 
     /// True while the next event is expected to be a connection event. That is so during the
-    /// set-up, unless this end has aborted (`has_given_up`), and after work that failed.
-    pub(super) const fn awaits_event(&self, has_given_up: bool) -> bool {
+    /// set-up, unless this end has aborted (`has_aborted`), and after work that failed.
+    pub(super) const fn awaits_event(&self, has_aborted: bool) -> bool {
         match self {
-            Self::SettingUp { failure, .. } => failure.is_some() || !has_given_up,
+            Self::SettingUp { failure, .. } => failure.is_some() || !has_aborted,
             Self::Up { failure } => failure.is_some(),
             Self::Gone { .. } => false,
         }

@@ -63,8 +63,9 @@ pub(crate) struct Socket {
     pub(crate) adapter: Arc<Adapter>,
     /// The sizes and limits of the socket.
     pub(crate) config: Config,
-    /// The dispatcher of completions. A thread that waits sleeps here, because the end of a
-    /// connection also completes its receives.
+    /// The dispatcher of completions. A thread that waits sleeps here unless the next event is
+    /// expected to be one of the connection, because the end of a connection also completes its
+    /// receives.
     pub(crate) evd: Evd,
     /// The dispatcher of connection events, which not every provider merges with completions.
     pub(crate) connections: Evd,

@@ -196,9 +196,9 @@ impl Socket {
     ) -> MutexGuard<'a, Inner> {
         let patience = self.config.close_timeout;
         let mut until = deadline.and_then(|deadline| deadline.checked_add(patience));
-        let (mut was_shut, mut has_given_up) = (false, false);
+        let (mut was_shut, mut has_aborted) = (false, false);
         while inner.reads.iter().any(|read| read.number == number) {
-            if inner.read_half.is_shut() && !was_shut && !has_given_up {
+            if inner.read_half.is_shut() && !was_shut && !has_aborted {
                 was_shut = true;
                 until = until.into_iter().chain(self.close_deadline()).min();
             }
@@ -207,7 +207,7 @@ impl Socket {
                 Err(_) => {
                     let mut inner = self.lock();
                     self.abort_unanswered(&mut inner);
-                    (until, has_given_up) = (None, true);
+                    (until, has_aborted) = (None, true);
                     self.progress(&mut inner);
                     inner
                 }
