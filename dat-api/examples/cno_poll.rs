@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     // Another descriptor of the program; here it receives the client's text outside the RDMA
     // connection.
     let (mut aside, mut ours) = UnixStream::pair()?;
-    let client = thread::spawn(move || talk(qualifier, &mut aside));
+    let client = thread::spawn(move || run_client(qualifier, &mut aside));
     let (messages, words) = watch(&node, &mut ours)?;
     client.join().expect("the client panicked")?;
     drop(service);
@@ -96,7 +96,7 @@ fn readable<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<[bool; N]> {
     Ok(set.map(|entry| entry.revents & libc::POLLIN != 0))
 }
 
-fn talk(service: u64, aside: &mut UnixStream) -> Result<()> {
+fn run_client(service: u64, aside: &mut UnixStream) -> Result<()> {
     let node = Node::open()?;
     let ep = node.endpoint()?;
     let memory = Region::create(&node.pz, LEN, Privileges::LOCAL)?;

@@ -305,7 +305,7 @@ static void *waits_cancelled(void *argument)
 	return NULL;
 }
 
-static int talks(int fd)
+static int exchanges(int fd)
 {
 	char bytes[1000] = {0};
 
@@ -321,7 +321,7 @@ static void pending(void)
 {
 	for (int time = 0; time < 10; time++) {
 		for (size_t way = 0; way <= WAYS_COUNT; way++) {
-			struct wait asked = {way < WAYS_COUNT ? WAYS[way] : talks, here};
+			struct wait asked = {way < WAYS_COUNT ? WAYS[way] : exchanges, here};
 			pthread_t thread;
 			void *result;
 
@@ -596,7 +596,7 @@ static void arguments(void)
 	int (*volatile asks)(struct pollfd *, nfds_t, int) = poll;
 	struct timespec odd = {0, 1000000000};
 	char room[3 * sizeof(struct pollfd)];
-	struct pollfd set = {listener, POLLIN, 0}, *askew = (void *)(room + 1);
+	struct pollfd set = {listener, POLLIN, 0}, *misaligned = (void *)(room + 1);
 
 	for (int time = 0; time < 3; time++) {
 		check(asks((void *)1, 1, 10) < 0 && errno == EFAULT, "EFAULT");
@@ -611,15 +611,15 @@ static void arguments(void)
 		check(poll(NULL, 0, 10) == 0, "nothing");
 		set.fd = here;
 		check(send(there, "z", 1, 0) == 1, "send");
-		memcpy(askew, &set, sizeof(set));
-		check(poll(askew, 1, -1) == 1, "askew");
-		memcpy(&set, askew, sizeof(set));
-		check(set.revents == POLLIN, "ready askew");
+		memcpy(misaligned, &set, sizeof(set));
+		check(poll(misaligned, 1, -1) == 1, "misaligned");
+		memcpy(&set, misaligned, sizeof(set));
+		check(set.revents == POLLIN, "ready misaligned");
 		check(recv(here, room, 1, 0) == 1, "recv");
 		set.fd = listener;
 		set.revents = 0;
-		memcpy(askew, &set, sizeof(set));
-		check(poll(askew, 1, 10) == 0, "a listener askew");
+		memcpy(misaligned, &set, sizeof(set));
+		check(poll(misaligned, 1, 10) == 0, "a listener misaligned");
 		one_round(by_poll);
 	}
 }

@@ -128,7 +128,7 @@ static struct addrinfo *address_of(const struct settings *set)
 }
 
 /* Prints an address that DAT returned, with the length of its family. */
-static void say_address(const char *label, DAT_IA_ADDRESS_PTR address)
+static void print_address(const char *label, DAT_IA_ADDRESS_PTR address)
 {
 	socklen_t len = address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
 						       : sizeof(struct sockaddr_in);
@@ -138,16 +138,16 @@ static void say_address(const char *label, DAT_IA_ADDRESS_PTR address)
 	printf("%s %s\n", label, host);
 }
 
-static void say_endpoint(struct kit *kit)
+static void print_endpoint(struct kit *kit)
 {
 	DAT_EP_PARAM param;
 
 	must("dat_ep_query", dat_ep_query(kit->ep, DAT_EP_FIELD_ALL, &param));
-	say_address("LOCAL", param.local_ia_address_ptr);
-	say_address("REMOTE", param.remote_ia_address_ptr);
+	print_address("LOCAL", param.local_ia_address_ptr);
+	print_address("REMOTE", param.remote_ia_address_ptr);
 }
 
-static void say_private_data(int len, const char *data)
+static void print_private_data(int len, const char *data)
 {
 	printf("PRIVATE %.*s\n", data ? len : 0, data ? data : "");
 }
@@ -242,7 +242,7 @@ static void write_line(int fd, const char *line)
 		abort_with("the stream does not take a line");
 }
 
-static void say_socket(int fd)
+static void print_socket(int fd)
 {
 	int open = fcntl(fd, F_GETFD) >= 0;
 
@@ -254,7 +254,7 @@ static void stream_again(int fd)
 {
 	write_line(fd, "streaming again\n");
 	read_line(fd, "STREAM");
-	say_socket(fd);
+	print_socket(fd);
 	close(fd);
 }
 
@@ -365,11 +365,11 @@ static int connection_event(struct kit *kit, unsigned timeout_ms)
 		return 0;
 	printf("EVENT %s\n", event_name(event.event_number));
 	if (data->private_data_size > 0)
-		say_private_data((int)data->private_data_size, data->private_data);
+		print_private_data((int)data->private_data_size, data->private_data);
 	return event.event_number == DAT_CONNECTION_EVENT_ESTABLISHED;
 }
 
-static void say_flushed(struct kit *kit)
+static void print_flushed(struct kit *kit)
 {
 	DAT_EVENT event;
 	unsigned count = 0;
@@ -397,10 +397,10 @@ static void live(struct kit *kit, const struct settings *set, int active)
 		       (unsigned long long)(uintptr_t)kit->buffer);
 		printf("HOLDING\n");
 		connection_event(kit, set->hold_ms ? set->hold_ms : set->timeout_ms);
-		say_flushed(kit);
+		print_flushed(kit);
 		return;
 	}
-	say_endpoint(kit);
+	print_endpoint(kit);
 	if (active)
 		exchange_active(kit, set);
 	else
@@ -417,8 +417,8 @@ static int answer(struct kit *kit, const struct settings *set, DAT_EVENT *event)
 	DAT_CR_PARAM param;
 
 	must("dat_cr_query", dat_cr_query(cr, DAT_CR_FIELD_ALL, &param));
-	say_private_data((int)param.private_data_size, param.private_data);
-	say_address("CALLER", param.remote_ia_address_ptr);
+	print_private_data((int)param.private_data_size, param.private_data);
+	print_address("CALLER", param.remote_ia_address_ptr);
 	pause_for(set->pause_ms);
 	if (set->reject) {
 		must("dat_cr_reject", dat_cr_reject(cr, sizeof(REJECT_DATA), REJECT_DATA));
@@ -487,7 +487,7 @@ static void run_ssp(struct kit *kit, const struct settings *set)
 	if (set->stream)
 		stream_again(fd);
 	else if (up)
-		say_socket(fd);
+		print_socket(fd);
 }
 
 static void run_upgrade(struct kit *kit, const struct settings *set)
@@ -508,7 +508,7 @@ static void run_upgrade(struct kit *kit, const struct settings *set)
 	if (set->stream)
 		stream_again(fd);
 	else
-		say_socket(fd);
+		print_socket(fd);
 }
 
 int main(int argc, char **argv)

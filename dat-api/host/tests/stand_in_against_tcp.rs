@@ -104,13 +104,13 @@ impl Both {
     }
 
     fn program_fills_window(&mut self) {
-        let mut full_looks = 0;
-        while full_looks < 10 {
+        let mut full_checks = 0;
+        while full_checks < 10 {
             if readiness(&self.tcp).contains(PollFlags::OUT) {
                 let _ = self.tcp.write(&[0; 1 << 16]);
-                full_looks = 0;
+                full_checks = 0;
             } else {
-                full_looks += 1;
+                full_checks += 1;
                 std::thread::sleep(Duration::from_millis(1));
             }
         }

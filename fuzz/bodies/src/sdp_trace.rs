@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) {
     if input.byte() & 1 == 1 {
         check_bytes(input.rest());
     } else {
-        Talk::new(&mut input).run(&mut input);
+        Conversation::new(&mut input).run(&mut input);
     }
 }
 
@@ -49,13 +49,13 @@ struct End {
     in_flight: VecDeque<Vec<u8>>,
 }
 
-struct Talk {
+struct Conversation {
     checker: Checker,
     active: End,
     passive: End,
 }
 
-impl Talk {
+impl Conversation {
     fn new(input: &mut Input<'_>) -> Self {
         let (mut hello, mut hello_ack) = (hex(HELLO), hex(HELLO_ACK));
         let adverts = input.byte().max(1);
@@ -176,8 +176,8 @@ pub(crate) fn seeds() -> Vec<Seed> {
         recorded.extend([2, 0, 0, 0, bytes.len() as u8, bytes.len() as u8]);
         recorded.extend(bytes);
         seeds.push(seed("sdp_trace", format!("recorded-{name}"), recorded));
-        let talk = vec![0, 3, 0, index, 0, 3, 1, index, 0, 2];
-        seeds.push(seed("sdp_trace", format!("said-{name}"), talk));
+        let conversation = vec![0, 3, 0, index, 0, 3, 1, index, 0, 2];
+        seeds.push(seed("sdp_trace", format!("said-{name}"), conversation));
     }
     let position = |name| MESSAGES.iter().position(|message| message.0 == name);
     let step = |side: u8, name| [side, position(name).expect("a message") as u8, 0];

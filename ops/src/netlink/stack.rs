@@ -275,7 +275,7 @@ impl NetStack {
             inner.generation = generation + 1;
             inner.device_changes = device_changes;
         }
-        inner.take_news();
+        inner.take_notifications();
         Ok(inner)
     }
 }
@@ -299,7 +299,7 @@ impl Inner {
         })
     }
 
-    fn take_news(&mut self) {
+    fn take_notifications(&mut self) {
         let events = self.events.take();
         if events.is_empty() {
             return;

@@ -152,9 +152,9 @@ impl Mappings {
     fn find_if(
         &self,
         service: SocketAddr,
-        stands: impl FnMut(&Candidate) -> bool,
+        is_valid: impl FnMut(&Candidate) -> bool,
     ) -> Option<SocketAddr> {
-        let mapped = self.candidates(service).find(stands)?.mapped;
+        let mapped = self.candidates(service).find(is_valid)?.mapped;
         let ip = if mapped.ip().is_unspecified() {
             service.ip()
         } else {
@@ -191,18 +191,18 @@ impl Mappings {
         self.answer_if(datagram, Candidate::is_for_family)
     }
 
-    /// Returns the answer to a datagram, considering only the candidates that `stands` accepts.
+    /// Returns the answer to a datagram, considering only the candidates that `is_valid` accepts.
     pub(super) fn answer_if(
         &self,
         datagram: &[u8],
-        stands: impl FnMut(&Candidate) -> bool,
+        is_valid: impl FnMut(&Candidate) -> bool,
     ) -> Option<Message> {
         let request = Message::parse(datagram).ok()?;
         if request.kind() != Kind::Request {
             return None;
         }
         let accept = self
-            .find_if(request.accepting(), stands)
+            .find_if(request.accepting(), is_valid)
             .and_then(|mapped| request.accept(mapped));
         Some(accept.unwrap_or_else(|| request.reject()))
     }

@@ -127,7 +127,7 @@ fn a_connect_without_a_listener_gets_the_error_of_tcp() -> Result<()> {
 }
 
 #[test]
-fn a_connection_that_was_given_up_is_never_accepted() -> Result<()> {
+fn an_attempt_that_was_dropped_is_never_accepted() -> Result<()> {
     let Some(lab) = Lab::new("", &[UnixProtocol::default()])? else {
         return Ok(());
     };

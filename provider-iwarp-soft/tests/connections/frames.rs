@@ -266,7 +266,7 @@ fn a_terminate_message_fails_the_read_that_it_quotes() {
 const SILENCE: Duration = Duration::from_millis(100);
 
 /// Makes `raw` a peer that has sent something: the first frame is not repeated for it any more.
-fn say_hello(raw: &mut TcpStream, client: &Side<'_>, memory: &Memory) {
+fn send_hello(raw: &mut TcpStream, client: &Side<'_>, memory: &Memory) {
     client.recv(0, &[memory.sge(0, 100)]);
     raw.write_all(&hex(HELLO)).unwrap();
     assert_eq!(client.received().byte_len, 5);
@@ -281,7 +281,7 @@ fn a_fenced_bind_and_what_is_behind_it_wait_for_the_answer_of_the_read_before() 
     let client = a.side(10);
     let memory = a.memory(100);
     let (mut raw, _) = raw_peer(&client, &a);
-    say_hello(&mut raw, &client, &memory);
+    send_hello(&mut raw, &client, &memory);
     memory.set(0, 0);
     let window = a.rnic.create_mw(&a.pd).unwrap();
     let bind = |wr_id, len, fence| BindMw {
@@ -339,7 +339,7 @@ fn a_bind_of_a_freed_window_fails_after_its_slot_was_reused() {
     let memory = a.memory(100);
     let (mut raw, _) = raw_peer(&client, &a);
     let (_heir_raw, _) = raw_peer(&heir_side, &a);
-    say_hello(&mut raw, &client, &memory);
+    send_hello(&mut raw, &client, &memory);
     let bind = |wr_id, fence| bind_to(&memory, wr_id, fence);
     // Slots of the table are reused when many of them are free, the longest free first.
     let create = || a.rnic.create_mw(&a.pd).unwrap();

@@ -160,7 +160,7 @@ fn wrong_lengths() -> Result<()> {
         let true_len = lengths(&victim, kind).0 as u16;
         // A shorter length ends the frame at bytes that are not the CRC. A frame with a longer
         // length is never complete.
-        let lies = [
+        let wrong_lengths = [
             (0, MPA_LENGTH),
             (1, MPA_LENGTH),
             (13, MPA_LENGTH),
@@ -169,7 +169,7 @@ fn wrong_lengths() -> Result<()> {
             (64_769, Cut),
             (u16::MAX, Cut),
         ];
-        for (len, verdict) in lies {
+        for (len, verdict) in wrong_lengths {
             // An incomplete frame has no verdict. A header that is too short is detected before the
             // CRC is complete.
             let name = format!("that claims {len} bytes");

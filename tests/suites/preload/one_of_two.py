@@ -18,7 +18,7 @@ def listener(port=0):
     return made
 
 
-def talks_to(server):
+def exchanges_with(server):
     client = socket.create_connection(server.getsockname())
     client.settimeout(DEADLINE)
     accepted, _ = server.accept()
@@ -34,7 +34,7 @@ for closes_first in (True, False):
     second = listener(first.getsockname()[1])
     gone, stays = (first, second) if closes_first else (second, first)
     gone.close()
-    talks_to(stays)
+    exchanges_with(stays)
     stays.close()
 
 # The same with two processes: the newer listener ends, and the older listener is found again.
@@ -46,4 +46,4 @@ if child == 0:
     listener(port).close()
     os._exit(0)
 os.waitpid(child, 0)
-talks_to(stays)
+exchanges_with(stays)

@@ -38,10 +38,10 @@ def add_loopback_address(address, length):
     until(lambda: route in subprocess.check_output(show, text=True), f"no route to {address}")
 
 
-def until_asleep(process, looks=10, pause=0.01):
-    """Waits until the first thread of a process was found asleep `looks` times: it is in a call."""
+def until_asleep(process, checks=10, pause=0.01):
+    """Waits until the first thread of a process was found asleep `checks` times: it is in a call."""
     asleep = 0
-    while asleep < looks:
+    while asleep < checks:
         with open(f"/proc/{process}/stat") as stat:
             state = stat.read().rsplit(")", 1)[1].split()[0]
         asleep = asleep + 1 if state == "S" else 0
@@ -52,7 +52,7 @@ def while_asleep(work):
     """Runs `work` in a thread when the first thread of this process is asleep in a call."""
 
     def run():
-        until_asleep(os.getpid(), looks=30, pause=0.002)
+        until_asleep(os.getpid(), checks=30, pause=0.002)
         work()
 
     thread = threading.Thread(target=run)

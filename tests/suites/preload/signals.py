@@ -43,7 +43,7 @@ class Scene:
     def leave_no_room(self):
         fill(self.dialled)
 
-    def say_some(self):
+    def send_some(self):
         self.accepted.sendall(b"12345")
         assert select.select([self.dialled], [], [], DEADLINE)[0]
 
@@ -125,7 +125,7 @@ CASES = [
     (epoll, Scene.feed),
 ]
 # The actions before the call.
-BEFORE = {receive_all: Scene.say_some, send_into_full_buffers: Scene.leave_no_room}
+BEFORE = {receive_all: Scene.send_some, send_into_full_buffers: Scene.leave_no_room}
 
 
 def outcome(host, made, finish, restarts):
@@ -137,9 +137,9 @@ def outcome(host, made, finish, restarts):
     signal.siginterrupt(signal.SIGALRM, not restarts)
 
     def disturb():
-        until_asleep(os.getpid(), looks=30, pause=0.002)
+        until_asleep(os.getpid(), checks=30, pause=0.002)
         os.kill(os.getpid(), signal.SIGALRM)
-        until_asleep(os.getpid(), looks=30, pause=0.002)
+        until_asleep(os.getpid(), checks=30, pause=0.002)
         finish(scene)
 
     disturbing = threading.Thread(target=disturb)

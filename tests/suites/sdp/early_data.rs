@@ -36,7 +36,7 @@ fn a_server_may_speak_first() -> Result<()> {
                     }
                 }
             });
-            let hear = |round: usize| -> Result<()> {
+            let receive = |round: usize| -> Result<()> {
                 let mut client = SdpStream::connect(stack, address)?;
                 timed(&client);
                 let mut received = [0; 7];
@@ -45,7 +45,7 @@ fn a_server_may_speak_first() -> Result<()> {
                 Ok(())
             };
             let checked: Result<()> = (0..rounds)
-                .try_for_each(|round| hear(round).with_context(|| format!("round {round}")));
+                .try_for_each(|round| receive(round).with_context(|| format!("round {round}")));
             over.store(true, Ordering::Relaxed);
             checked
         })

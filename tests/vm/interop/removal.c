@@ -335,7 +335,7 @@ static unsigned left(void)
 	return left;
 }
 
-static void say_left(void)
+static void print_left(void)
 {
 	for (unsigned end = 0; end < 2 * pairs; end++)
 		if (ends[end].posted != ends[end].completed)
@@ -345,7 +345,7 @@ static void say_left(void)
 			       ends[end].failed ? "failed" : "never failed");
 }
 
-static void say_ended(void)
+static void print_ended(void)
 {
 	unsigned broken = 0, disconnected = 0, other = 0, flushed = 0;
 
@@ -385,10 +385,10 @@ static void transfer_until_the_end(void)
 	for (time_t begin = time(NULL); left(); take_completion(0)) {
 		if (time(NULL) - begin <= PATIENCE_S)
 			continue;
-		say_left();
+		print_left();
 		abort_with("HANGS: work that was posted does not complete");
 	}
-	say_ended();
+	print_ended();
 }
 
 /* An adapter without objects reports the loss, too. */

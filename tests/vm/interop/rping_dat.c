@@ -141,7 +141,7 @@ static struct place receive_text(void)
 }
 
 /* With a null text, the message only confirms an operation. */
-static void say(char *text, size_t len)
+static void send_place(char *text, size_t len)
 {
 	DAT_LMR_TRIPLET from = part(&area->outbox, sizeof(area->outbox));
 	DAT_DTO_COOKIE cookie = { .as_64 = 0 };
@@ -211,9 +211,9 @@ static void serve(unsigned rounds)
 		memset(area->text, 0, text.length);
 		read_text(text);
 		check_text("what was read", area->text, round, text.length);
-		say(NULL, 0);
+		send_place(NULL, 0);
 		write_text(receive_text(), text.length);
-		say(NULL, 0);
+		send_place(NULL, 0);
 	}
 }
 
@@ -222,9 +222,9 @@ static void ping(unsigned rounds, size_t len)
 	for (unsigned round = 0; round < rounds; round++) {
 		make_text(area->text, round, len);
 		memset(area->copy, 0, len);
-		say(area->text, len);
+		send_place(area->text, len);
 		receive_text();
-		say(area->copy, len);
+		send_place(area->copy, len);
 		receive_text();
 		check_text("what was written", area->copy, round, len);
 	}

@@ -156,10 +156,10 @@ fn build(
 
 /// The compiler's errors, each with the line that gives the position.
 fn errors_in(complaint: &str) -> String {
-    let telling = |line: &&str| line.starts_with("error") || line.trim_start().starts_with("--> ");
+    let is_error = |line: &&str| line.starts_with("error") || line.trim_start().starts_with("--> ");
     complaint
         .lines()
-        .filter(telling)
+        .filter(is_error)
         .take(ERROR_LINES)
         .collect::<Vec<_>>()
         .join("\n")

@@ -16,7 +16,7 @@ def serve(peer):
         peer.sendall(data)
 
 
-def talk(client, failed):
+def exchange(client, failed):
     try:
         for size in SIZES:
             data = os.urandom(size)
@@ -44,11 +44,11 @@ if dialler == 0:
     listener.close()
     failed = []
     clients = [socket.create_connection(address) for _ in range(CLIENTS)]
-    talkers = [threading.Thread(target=talk, args=(client, failed)) for client in clients]
-    for talker in talkers:
-        talker.start()
-    for talker in talkers:
-        talker.join()
+    client_threads = [threading.Thread(target=exchange, args=(client, failed)) for client in clients]
+    for client_thread in client_threads:
+        client_thread.start()
+    for client_thread in client_threads:
+        client_thread.join()
     os._exit(1 if failed else 0)
 for _ in range(CLIENTS):
     peer, _ = listener.accept()

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 
-TELL = """
+SEND_NAMES = """
 import json, socket, sys
 if sys.argv[1] == "passed":
     door = socket.socket(socket.AF_UNIX, fileno=int(sys.argv[2]))
@@ -38,7 +38,7 @@ def receive_names(client):
 
 def by_exec(server):
     os.dup2(server.fileno(), 0)
-    os.execv(sys.executable, [sys.executable, "-c", TELL, "0"])
+    os.execv(sys.executable, [sys.executable, "-c", SEND_NAMES, "0"])
 
 
 def after_a_fork(server):
@@ -46,12 +46,12 @@ def after_a_fork(server):
 
 
 def by_spawn(server):
-    subprocess.run([sys.executable, "-c", TELL, "0"], stdin=server, check=True)
+    subprocess.run([sys.executable, "-c", SEND_NAMES, "0"], stdin=server, check=True)
 
 
 def passed(server):
     here, there = socket.socketpair()
-    command = [sys.executable, "-c", TELL, "passed", str(there.fileno())]
+    command = [sys.executable, "-c", SEND_NAMES, "passed", str(there.fileno())]
     child = subprocess.Popen(command, pass_fds=[there.fileno()])
     there.close()
     socket.send_fds(here, [b"x"], [server.fileno()])

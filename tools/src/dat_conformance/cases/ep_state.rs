@@ -12,10 +12,10 @@ use crate::raw;
 use crate::side::Side;
 
 cases! { pub(super) fn cases:
-    "ep-state/unconnected": "the calls that a new endpoint permits" => unconnected, stands_by;
+    "ep-state/unconnected": "the calls that a new endpoint permits" => unconnected, does_nothing;
     "ep-state/reserved":
         "the calls that an endpoint permits while it is reserved by a service point" =>
-        reserved, stands_by;
+        reserved, does_nothing;
     "ep-state/passive": "the calls that an endpoint permits while its request is unanswered" =>
         asks, passive;
     "ep-state/active": "the calls that an endpoint permits while it connects" =>
@@ -132,7 +132,7 @@ fn free_qualifier(kit: &Kit) -> Result<u64> {
     Ok(Psp::create_any(&kit.ia, &kit.requests)?.conn_qual())
 }
 
-fn stands_by(_: &mut Side<'_>) -> Result<()> {
+fn does_nothing(_: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 

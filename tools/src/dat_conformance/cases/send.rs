@@ -61,7 +61,7 @@ cases! { fn rows:
     "send/queue-full": "a full queue refuses work, and accepts it after completions" =>
         fills_queue, takes_all;
     "send/iov-limit": "a Send with more segments than the limit is refused" =>
-        list_too_long, stands_by;
+        list_too_long, only_connects;
     "send/no-segments": "a message may have no segments" => sends_nothing, receives_nothing;
     "send/operation": "a completion names its operation" => sends_named, receives_named;
     "send/waiter": "a message wakes a sleeping receiver" => sends_late, sleeps;
@@ -358,7 +358,7 @@ fn list_too_long(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn stands_by(side: &mut Side<'_>) -> Result<()> {
+fn only_connects(side: &mut Side<'_>) -> Result<()> {
     let _link = Link::make(side)?;
     side.barrier("over")
 }

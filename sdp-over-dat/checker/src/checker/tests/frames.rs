@@ -145,10 +145,10 @@ fn the_last_credit_is_guarded() {
     }
     checker.sent(Passive, &peer, 17).expect("a credit");
     checker.received(Active);
-    let news = hex("ff000003 00000010 00000003 00000001");
+    let update = hex("ff000003 00000010 00000003 00000001");
     checker
-        .sent(Active, &news, 16)
-        .expect("the last one, with news");
+        .sent(Active, &update, 16)
+        .expect("the last one, for an update");
     let none = hex("ff000003 00000010 00000004 00000001");
     assert_eq!(checker.sent(Active, &none, 16), Err(Broken::NoCredit));
 }
