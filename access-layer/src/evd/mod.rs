@@ -128,7 +128,7 @@ struct Inner<R: Rnic> {
     /// True if an event that may end a wait was received since the waiter last polled.
     has_event: bool,
     /// True if the asynchronous EVD has received the overflow report and the consumer has taken no
-    /// event since.
+    /// event of the own queue since.
     is_overflow_reported: bool,
 }
 

@@ -175,8 +175,8 @@ impl<R: Rnic> Evd<R> {
         }
     }
 
-    /// Sleeps until an event may have been received. May return early for no reason. Returns `true`
-    /// if a signal handler ran.
+    /// Sleeps until an event may have been received. May return early without an event. Returns
+    /// `true` if a signal handler ran.
     fn sleep(&self, rnic: &R, remaining: Option<Duration>) -> bool {
         let Some(cq) = self.cq() else {
             // Progress also produces events for an EVD without a CQ. This thread has polled, so it

@@ -88,7 +88,8 @@ impl Entry {
 }
 
 /// Returns the number of announced pins of `word`, counting all that began before the caller's last
-/// store. Returns `None` if the kernel refused the barrier.
+/// store. If the kernel never offered the barrier, no thread announces pins, and the number is 0.
+/// Returns `None` if the kernel refuses the barrier now.
 pub(super) fn announced(word: usize) -> Option<u64> {
     if !IS_OFFERED.load(Ordering::Relaxed) {
         return Some(0);

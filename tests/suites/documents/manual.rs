@@ -108,11 +108,11 @@ fn every_completion_has_the_options_of_the_help() -> Result<()> {
 
 #[test]
 fn every_setting_of_a_provider_is_in_dat_conf_5_and_the_reverse() -> Result<()> {
-    for (room, heading) in [
+    for (package, heading) in [
         ("provider-iwarp-soft", "SOFTWARE PROVIDER"),
         ("provider-ib", "VERBS PROVIDER"),
     ] {
-        let source = read(&workspace(format!("{room}/src/config.rs")))?;
+        let source = read(&workspace(format!("{package}/src/config.rs")))?;
         let set = source.split("fn set(").nth(1).context("no fn set")?;
         let arms = set.split("unknown key").next().unwrap_or(set);
         let keys = arms.lines().filter_map(|line| {

@@ -22,9 +22,10 @@ pub(super) fn unused(workspace: &Workspace, files: &[PathBuf]) -> Result<Vec<Fau
         }
         let manifest = package.dir().join("Cargo.toml");
         let shown = manifest.strip_prefix(workspace.root()).unwrap_or(&manifest);
-        let idle = package.dependencies.iter();
+        let declared = package.dependencies.iter();
         faults.extend(
-            idle.filter(|name| !names(&sources, name))
+            declared
+                .filter(|name| !names(&sources, name))
                 .map(|name| Fault {
                     file: shown.into(),
                     line: 1,
