@@ -80,8 +80,8 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// The sending direction has stopped at `now`, or has not stopped. `before` is the obstacle at
-    /// which it stopped last.
+    /// Counts the obstacle `now` at which the sending direction has stopped, unless it has stopped
+    /// at the same one before.
     pub(crate) fn on_obstacle(&mut self, before: Option<Obstacle>, now: Option<Obstacle>) {
         let Some(obstacle) = now.filter(|_| now != before) else {
             return;

@@ -20,28 +20,29 @@ pub enum Role {
 }
 
 impl Role {
-    /// This process has bound the name and is the server of the namespace from now on.
+    /// Called when this process has bound the name and is the server of the namespace from now on.
     pub(super) fn on_name_bound(&mut self) {
         if *self == Self::Idle {
             *self = Self::Server;
         }
     }
 
-    /// Another process is the server and accepts the offerings of this process.
+    /// Called when another process is the server and accepts the offerings of this process.
     pub(super) fn on_name_in_use(&mut self) {
         if *self == Self::Idle {
             *self = Self::Client;
         }
     }
 
-    /// The server of this process has ended.
+    /// Called when the server of this process has ended.
     pub(super) fn on_server_gone(&mut self) {
         if *self == Self::Client {
             *self = Self::Idle;
         }
     }
 
-    /// This process has no offerings any more, was suspended, or is the child of a fork.
+    /// Called when this process has no offerings any more, was suspended, or is the child of a
+    /// fork.
     pub(super) fn on_leave(&mut self) {
         *self = Self::Idle;
     }

@@ -204,7 +204,7 @@ impl Inner {
         }
     }
 
-    /// The device was armed. Completions that precede that cause no event, so only the caller's
+    /// Called when the device was armed. Earlier completions cause no event, so only the caller's
     /// poll can report them.
     pub(super) fn on_armed(&mut self) {
         self.pull();
@@ -214,9 +214,9 @@ impl Inner {
         self.has_fired = false;
     }
 
-    /// The device has reported an event. If the event `is_exact`, it means that a message was
-    /// solicited or that work failed. The completion may have been taken from the device before its
-    /// event, into the queue or by a poll, and then counts as reported only now.
+    /// Called when the device has reported an event. If the event `is_exact`, it means that a
+    /// message was solicited or that work failed. The completion may have been taken from the
+    /// device before its event, into the queue or by a poll, and then counts as reported only now.
     pub(super) fn on_event(&mut self, is_exact: bool) {
         let solicited_only = self.armed == Armed::SolicitedOnly;
         self.has_solicited_event |= solicited_only;

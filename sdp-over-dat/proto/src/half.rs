@@ -26,28 +26,28 @@ impl SendHalf {
         matches!(self, Self::FinSent | Self::Finished)
     }
 
-    /// The user writes no more.
+    /// Called when the user writes no more.
     pub(crate) const fn on_shut(&mut self) {
         if matches!(self, Self::Open) {
             *self = Self::Draining;
         }
     }
 
-    /// DisConn is being sent.
+    /// Called when DisConn is being sent.
     pub(crate) const fn on_fin_sent(&mut self) {
         if matches!(self, Self::Open | Self::Draining) {
             *self = Self::FinSent;
         }
     }
 
-    /// The connection continues over a new transport, where DisConn is sent again.
+    /// Called when the connection continues over a new transport, where DisConn is sent again.
     pub(crate) const fn on_resumed(&mut self) {
         if self.has_sent_fin() {
             *self = Self::Draining;
         }
     }
 
-    /// The transport has completed DisConn.
+    /// Called when the transport has completed DisConn.
     pub(crate) const fn on_fin_completed(&mut self) {
         if matches!(self, Self::FinSent) {
             *self = Self::Finished;
@@ -73,14 +73,14 @@ impl ReceiveHalf {
         matches!(self, Self::Ended)
     }
 
-    /// The user reads no more.
+    /// Called when the user reads no more.
     pub(crate) const fn on_shut(&mut self) {
         if matches!(self, Self::Open) {
             *self = Self::Refusing;
         }
     }
 
-    /// The peer's DisConn was received.
+    /// Called when the peer's DisConn was received.
     pub(crate) const fn on_fin(&mut self) {
         *self = Self::Ended;
     }

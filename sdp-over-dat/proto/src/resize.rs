@@ -35,7 +35,8 @@ pub(crate) enum Answer {
 }
 
 impl Request {
-    /// The engine asks for buffers of `size` bytes. Returns false while an answer is outstanding.
+    /// Called when the engine asks for buffers of `size` bytes. Returns false while an answer is
+    /// outstanding.
     pub(crate) const fn on_wanted(&mut self, size: u32) -> bool {
         let may_ask = !matches!(self, Self::Asked(_));
         if may_ask {
@@ -44,7 +45,7 @@ impl Request {
         may_ask
     }
 
-    /// ChRcvBuf is being sent, if it is due. Returns its size.
+    /// Called when a message may be sent. Returns the size for ChRcvBuf, if that message is due.
     pub(crate) const fn on_sent(&mut self) -> Option<u32> {
         let Self::Due(size) = *self else {
             return None;
@@ -53,7 +54,7 @@ impl Request {
         Some(size)
     }
 
-    /// ChRcvBufAck was received. Returns false if it answers nothing.
+    /// Called when ChRcvBufAck was received. Returns false if it answers nothing.
     pub(crate) const fn on_answered(&mut self) -> bool {
         let is_asked = matches!(self, Self::Asked(_));
         if is_asked {
@@ -64,12 +65,13 @@ impl Request {
 }
 
 impl Answer {
-    /// ChRcvBuf was received. One answer is enough for several requests.
+    /// Called when ChRcvBuf was received. One answer is enough for several requests.
     pub(crate) const fn on_asked(&mut self) {
         *self = Self::Asked;
     }
 
-    /// The engine answers with buffers of `size` bytes. Returns false if nothing was asked.
+    /// Called when the engine answers with buffers of `size` bytes. Returns false if nothing was
+    /// asked.
     pub(crate) const fn on_decided(&mut self, size: u32) -> bool {
         let is_asked = matches!(self, Self::Asked);
         if is_asked {
@@ -78,15 +80,15 @@ impl Answer {
         is_asked
     }
 
-    /// ChRcvBufAck was sent as message `seq`.
+    /// Called when ChRcvBufAck was sent as message `seq`.
     pub(crate) const fn on_sent(&mut self, seq: Seq) {
         if let Self::Due(size) = *self {
             *self = Self::Sent(size, seq);
         }
     }
 
-    /// The peer has acknowledged messages up to `ack`. Returns the size of the buffers if the peer
-    /// knows it since now.
+    /// Called when the peer has acknowledged messages up to `ack`. Returns the size of the buffers
+    /// if the peer knows it since now.
     pub(crate) const fn on_acknowledged(&mut self, ack: Seq) -> Option<u32> {
         match *self {
             Self::Sent(size, seq) if ack.covers(seq) => {

@@ -43,42 +43,43 @@ impl ConnectionState {
         matches!(self, Self::Closed | Self::Failed(_))
     }
 
-    /// A valid HelloAck was received.
+    /// Called when a valid HelloAck was received.
     pub(crate) const fn on_hello_ack(&mut self) {
         if matches!(self, Self::HelloSent) {
             *self = Self::Established;
         }
     }
 
-    /// The peer is ready: the transport reported it, or a message of the peer was received.
+    /// Called when the peer is ready: the transport reported it, or a message of the peer was
+    /// received.
     pub(crate) const fn on_ready(&mut self) {
         if matches!(self, Self::HelloAckSent) {
             *self = Self::Established;
         }
     }
 
-    /// Both halves have ended.
+    /// Called when both halves have ended.
     pub(crate) const fn on_halves_ended(&mut self) {
         if matches!(self, Self::Established) {
             *self = Self::Disconnecting;
         }
     }
 
-    /// SuspCommAck was sent or received.
+    /// Called when SuspCommAck was sent or received.
     pub(crate) const fn on_suspended(&mut self) {
         if matches!(self, Self::Established) {
             *self = Self::Suspended;
         }
     }
 
-    /// The connection continues with another Hello.
+    /// Called when the connection continues with another Hello.
     pub(crate) const fn on_resumed(&mut self) {
         if matches!(self, Self::Suspended) {
             *self = Self::HelloSent;
         }
     }
 
-    /// This end aborts; `sends_abort` is true if AbortConn is to be sent.
+    /// Called when this end aborts; `sends_abort` is true if AbortConn is to be sent.
     pub(crate) const fn on_abort(&mut self, sends_abort: bool) {
         match self {
             Self::Established if sends_abort => *self = Self::Aborting,
@@ -87,15 +88,15 @@ impl ConnectionState {
         }
     }
 
-    /// A fault was found.
+    /// Called when a fault was found.
     pub(crate) const fn on_failure(&mut self, failure: Failure) {
         if !self.has_ended() {
             *self = Self::Failed(failure);
         }
     }
 
-    /// The transport has ended. `is_clean` is true if the peer has sent DisConn, and this end has
-    /// sent DisConn too or had nothing else to send.
+    /// Called when the transport has ended. `is_clean` is true if the peer has sent DisConn, and
+    /// this end has sent DisConn too or had nothing else to send.
     pub(crate) const fn on_disconnected(&mut self, is_clean: bool) {
         match self {
             Self::HelloSent => *self = Self::Failed(Failure::Refused),

@@ -32,7 +32,7 @@ pub(crate) enum Suspension {
 }
 
 impl Suspension {
-    /// This end requests a suspension. Returns false if there is one.
+    /// Called when this end requests a suspension. Returns false if there is one.
     pub(crate) const fn on_wanted(&mut self, service: u64) -> bool {
         let is_new = matches!(self, Self::None);
         if is_new {
@@ -41,23 +41,23 @@ impl Suspension {
         is_new
     }
 
-    /// The user writes no more. A request that was not sent is dropped, because no SuspComm may
-    /// follow DisConn.
+    /// Called when the user writes no more. A request that was not sent is dropped, because no
+    /// SuspComm may follow DisConn.
     pub(crate) const fn on_shut(&mut self) {
         if matches!(self, Self::Wanted { .. }) {
             *self = Self::None;
         }
     }
 
-    /// SuspComm is being sent.
+    /// Called when SuspComm is being sent.
     pub(crate) const fn on_requested(&mut self) {
         if matches!(self, Self::Wanted { .. }) {
             *self = Self::Requested;
         }
     }
 
-    /// SuspComm was received. Returns false if this end has sent or received one before. A request
-    /// that this end has not sent is dropped.
+    /// Called when SuspComm was received. Returns false if this end has sent or received one
+    /// before. A request that this end has not sent is dropped.
     pub(crate) const fn on_asked(&mut self, service: u64) -> bool {
         let may_ask = matches!(self, Self::None | Self::Wanted { .. });
         if may_ask {
@@ -66,7 +66,7 @@ impl Suspension {
         may_ask
     }
 
-    /// SuspCommAck was received. Returns false if it answers nothing.
+    /// Called when SuspCommAck was received. Returns false if it answers nothing.
     pub(crate) const fn on_answered(&mut self) -> bool {
         let is_answer = matches!(self, Self::Requested);
         if is_answer {
@@ -75,7 +75,7 @@ impl Suspension {
         is_answer
     }
 
-    /// SuspCommAck is being sent.
+    /// Called when SuspCommAck is being sent.
     pub(crate) const fn on_answer_sent(&mut self) {
         if let Self::Asked { service } = *self {
             *self = Self::Stopped {

@@ -34,8 +34,9 @@ pub(super) enum Attendance {
 }
 
 impl Attendance {
-    /// The thread of a call is about to sleep in a dispatcher. Returns true if the dispatchers are
-    /// to be detached from the CNO: the stack's thread would wake for the same events.
+    /// Called when the thread of a call is about to sleep in a dispatcher. Returns true if the
+    /// dispatchers are to be detached from the CNO: the stack's thread would wake for the same
+    /// events.
     pub(super) fn on_begin_sleep(&mut self, queue: Queue) -> bool {
         let before = std::mem::replace(
             self,
@@ -47,8 +48,8 @@ impl Attendance {
         before == Self::Stack
     }
 
-    /// The sleeper is awake. Returns true if it was kicked. Then its dispatcher is unwaitable, and
-    /// the caller must make it waitable again.
+    /// Called when the sleeper is awake. Returns true if it was kicked. Then its dispatcher is
+    /// unwaitable, and the caller must make it waitable again.
     pub(super) fn on_end_sleep(&mut self) -> bool {
         match *self {
             Self::Sleeper { is_kicked, .. } => {
@@ -59,8 +60,8 @@ impl Attendance {
         }
     }
 
-    /// Something changed that is not an event of a dispatcher. Returns the dispatcher whose sleeper
-    /// is to be woken: the caller makes it unwaitable.
+    /// Called when something changed that is not an event of a dispatcher. Returns the dispatcher
+    /// whose sleeper is to be woken: the caller makes it unwaitable.
     pub(super) fn on_kick(&mut self) -> Option<Queue> {
         match self {
             Self::Sleeper { queue, is_kicked } if !*is_kicked => {
@@ -71,9 +72,9 @@ impl Attendance {
         }
     }
 
-    /// A call ends. `wants_service` is true if events must be handled while no call is in progress.
-    /// Returns true if the dispatchers are to be attached to the CNO, false if they are to be
-    /// detached from it, and `None` if nothing changes.
+    /// Called when a call ends. `wants_service` is true if events must be handled while no call is
+    /// in progress. Returns true if the dispatchers are to be attached to the CNO, false if they
+    /// are to be detached from it, and `None` if nothing changes.
     pub(super) fn on_hand_over(&mut self, wants_service: bool) -> Option<bool> {
         let next = match *self {
             Self::Calls if wants_service => Self::Stack,

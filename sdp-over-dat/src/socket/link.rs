@@ -65,7 +65,7 @@ impl Link {
         }
     }
 
-    /// The connection is established. Returns how it was set up, once.
+    /// Called when the connection is established. Returns how it was set up, once.
     pub(super) fn on_established(&mut self) -> Option<Opening> {
         let Self::SettingUp { failure, .. } = *self else {
             return None;
@@ -76,7 +76,7 @@ impl Link {
         }
     }
 
-    /// Posted work has failed.
+    /// Called when posted work has failed.
     pub(super) fn on_failure(&mut self, new: Failure) {
         match self {
             Self::SettingUp { failure, .. } | Self::Up { failure } => {
@@ -88,7 +88,7 @@ impl Link {
         }
     }
 
-    /// The connection has ended, or was not made.
+    /// Called when the connection has ended, or was not made.
     pub(super) fn on_end(&mut self, is_broken: bool) {
         let (was_up, failure) = match self {
             Self::SettingUp { failure, .. } => (false, *failure),

@@ -221,7 +221,7 @@ impl SendRing {
         self.sends
     }
 
-    /// The Send `number` has completed, and with it all earlier Sends.
+    /// Called when the Send `number` has completed, and with it all earlier Sends.
     pub(super) fn on_completed(&mut self, number: u64) -> Completed {
         let mut completed = Completed::default();
         while let Some(send) = self.in_progress.pop_front_if(|send| send.number <= number) {
@@ -232,15 +232,15 @@ impl SendRing {
         completed
     }
 
-    /// The transport has ended after it has sent everything that was posted, and the stream
-    /// continues over another one.
+    /// Called when the transport has ended after it has sent everything that was posted, and the
+    /// stream continues over another one.
     pub(super) fn on_resumed(&mut self) {
         self.on_completed(u64::MAX);
         self.on_gone();
         self.unsignaled = (0, 0);
     }
 
-    /// The transport has ended and uses no memory any more.
+    /// Called when the transport has ended and uses no memory any more.
     pub(super) fn on_gone(&mut self) {
         self.in_progress.clear();
         self.writes = 0;

@@ -20,14 +20,14 @@ pub(super) struct SinkPace {
 }
 
 impl SinkPace {
-    /// A reader waits. Returns true if it is to advertise its memory.
+    /// Called when a reader waits. Returns true if it is to advertise its memory.
     pub(super) const fn on_wait(&mut self) -> bool {
         let is_due = self.skip == 0;
         self.skip = self.skip.saturating_sub(1);
         is_due
     }
 
-    /// An advertisement has ended; `was_used` is true if the peer has written.
+    /// Called when an advertisement has ended; `was_used` is true if the peer has written.
     pub(super) fn on_end(&mut self, was_used: bool) {
         if was_used {
             *self = Self::default();

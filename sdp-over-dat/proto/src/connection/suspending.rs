@@ -64,7 +64,8 @@ impl Connection {
         Some(self.config.hello(posted, local, peer))
     }
 
-    /// SuspComm was received: this end stops its data and takes its advertisements back.
+    /// Called when SuspComm was received: this end stops its data and takes its advertisements
+    /// back.
     pub(super) fn on_susp_comm(&mut self, service: u64) -> Result<(), ProtocolError> {
         if self.receive_half.has_ended() {
             return Err(ProtocolError::AfterDisConn(Mid::SuspComm));
@@ -78,7 +79,7 @@ impl Connection {
         Ok(())
     }
 
-    /// SuspCommAck was received: the peer has sent its last byte.
+    /// Called when SuspCommAck was received: the peer has sent its last byte.
     pub(super) fn on_susp_comm_ack(&mut self) -> Result<(), ProtocolError> {
         if !self.suspension.on_answered() {
             return Err(ProtocolError::Unexpected(Mid::SuspCommAck));

@@ -303,7 +303,7 @@ impl Engine {
         }
     }
 
-    /// The peer asks for receive buffers of `size` bytes.
+    /// Called when the peer asks for receive buffers of `size` bytes.
     fn on_asked(&mut self, size: u32) {
         self.growing = None;
         if size > 8_000 {

@@ -40,7 +40,7 @@ pub(crate) struct Offer {
 }
 
 impl Exchange {
-    /// SrcAvail was received, with `inline` bytes of the advertised memory.
+    /// Called when SrcAvail was received, with `inline` bytes of the advertised memory.
     ///
     /// Returns false if the peer may not advertise more, because it has cancelled.
     pub(crate) fn on_offered(&mut self, source: SrcAvail, inline: u32) -> bool {
@@ -78,7 +78,7 @@ impl Exchange {
         Some(read)
     }
 
-    /// The oldest read has completed, with `len` bytes.
+    /// Called when the oldest read has completed, with `len` bytes.
     pub(crate) fn on_read_done(&mut self, len: u32) {
         let reading = |offer: &&mut Offer| offer.reading > 0;
         if let Some(offer) = self.offers_mut().and_then(|it| it.iter_mut().find(reading)) {
@@ -88,7 +88,7 @@ impl Exchange {
         }
     }
 
-    /// The user wants the rest in Sends. Does nothing when no rest is left.
+    /// Called when the user wants the rest in Sends. Does nothing when no rest is left.
     pub(crate) fn on_refuse(&mut self) {
         if let Self::Offered(offers) = self
             && has_rest(offers)
@@ -97,8 +97,8 @@ impl Exchange {
         }
     }
 
-    /// SrcAvailCancel was received. It has no effect without an advertisement, or when reads for
-    /// all of them have been started.
+    /// Called when SrcAvailCancel was received. It has no effect without an advertisement, or when
+    /// reads for all of them have been started.
     pub(crate) fn on_cancel(&mut self) {
         if let Self::Offered(offers) | Self::Refusing(offers) = self
             && has_rest(offers)
@@ -107,9 +107,9 @@ impl Exchange {
         }
     }
 
-    /// The source drops its advertisements and changes the mode. Returns true if that is allowed.
-    /// It is not allowed once a read was started, because the two ends would not agree on the
-    /// number of bytes read.
+    /// Called when the source drops its advertisements and changes the mode. Returns true if that
+    /// is allowed. It is not allowed once a read was started, because the two ends would not agree
+    /// on the number of bytes read.
     pub(crate) fn on_dropped(&mut self) -> bool {
         match self {
             Self::Idle => true,
@@ -121,8 +121,8 @@ impl Exchange {
         }
     }
 
-    /// RdmaRdCompl about the oldest advertisement is being sent. Returns the number of bytes that
-    /// it reports.
+    /// Called when RdmaRdCompl about the oldest advertisement is being sent. Returns the number of
+    /// bytes that it reports.
     pub(crate) fn on_reported(&mut self) -> u32 {
         let Some(offers) = self.offers_mut() else {
             return 0;
@@ -140,7 +140,7 @@ impl Exchange {
         bytes
     }
 
-    /// SendSm is being sent.
+    /// Called when SendSm is being sent.
     pub(crate) fn on_send_sm(&mut self) {
         if self.is_send_sm_due() {
             *self = Self::Idle;

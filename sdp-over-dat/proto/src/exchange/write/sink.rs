@@ -29,19 +29,20 @@ impl Exchange {
         }
     }
 
-    /// The engine advertises memory.
+    /// Called when the engine advertises memory.
     pub(crate) fn on_added(&mut self, advert: SinkAdvert) {
         self.unsent.push_back(advert);
     }
 
-    /// SinkAvail is being sent. Returns its memory and NonDiscards.
+    /// Called when SinkAvail may be sent. Returns its memory and NonDiscards, if there is memory to
+    /// advertise.
     pub(crate) fn on_sent(&mut self) -> Option<(SinkAdvert, u32)> {
         let advert = self.unsent.pop_front()?;
         self.offered.push_back(advert);
         Some((advert, self.kept))
     }
 
-    /// The engine wants all memory back. Returns the memory that is free at once.
+    /// Called when the engine wants all memory back. Returns the memory that is free at once.
     pub(crate) fn on_cancel(&mut self) -> VecDeque<SinkAdvert> {
         if !self.offered.is_empty() && self.cancel == Cancel::None {
             self.cancel = Cancel::Due;
@@ -49,14 +50,14 @@ impl Exchange {
         std::mem::take(&mut self.unsent)
     }
 
-    /// SinkAvailCancel was sent.
+    /// Called when SinkAvailCancel was sent.
     pub(crate) fn on_cancel_sent(&mut self) {
         if self.cancel == Cancel::Due {
             self.cancel = Cancel::Sent;
         }
     }
 
-    /// RdmaWrCompl was received. Returns the memory, which the peer no longer writes.
+    /// Called when RdmaWrCompl was received. Returns the memory, which the peer no longer writes.
     pub(crate) fn on_written(&mut self, bytes: u32) -> Result<SinkAdvert, ProtocolError> {
         let len = self.offered.front().map_or(0, |advert| advert.len);
         if bytes == 0 || bytes > len {
@@ -69,7 +70,7 @@ impl Exchange {
         written.ok_or(ProtocolError::Unexpected(Mid::RdmaWrCompl))
     }
 
-    /// A message with data was received. Returns the memory that it has used up.
+    /// Called when a message with data was received. Returns the memory that it has used up.
     pub(crate) fn on_data(&mut self) -> Option<SinkAdvert> {
         let used = self.retire_oldest();
         if used.is_none() {
@@ -78,13 +79,13 @@ impl Exchange {
         used
     }
 
-    /// The next bytes of the stream are transferred in another way than into the memory whose
-    /// advertisements were not sent yet. Returns that memory.
+    /// Called when the next bytes of the stream are transferred in another way than into the memory
+    /// whose advertisements were not sent yet. Returns that memory.
     pub(crate) fn on_overtaken(&mut self) -> VecDeque<SinkAdvert> {
         std::mem::take(&mut self.unsent)
     }
 
-    /// SinkCancelAck was received. Returns the memory, which the peer does not write.
+    /// Called when SinkCancelAck was received. Returns the memory, which the peer does not write.
     pub(crate) fn on_cancel_ack(&mut self) -> Result<VecDeque<SinkAdvert>, ProtocolError> {
         if self.cancel != Cancel::Sent {
             return Err(ProtocolError::Unexpected(Mid::SinkCancelAck));
@@ -93,7 +94,7 @@ impl Exchange {
         Ok(std::mem::take(&mut self.offered))
     }
 
-    /// The source has ended its stream. Returns all memory.
+    /// Called when the source has ended its stream. Returns all memory.
     pub(crate) fn on_retired(&mut self) -> VecDeque<SinkAdvert> {
         let mut all = std::mem::take(&mut self.offered);
         all.append(&mut self.unsent);

@@ -40,7 +40,8 @@ impl Exchange {
         }
     }
 
-    /// SinkAvail was received. At most `crossing` messages with data may have crossed it.
+    /// Called when SinkAvail was received. At most `crossing` messages with data may have crossed
+    /// it.
     pub(crate) fn on_offered(
         &mut self,
         advert: SinkAvail,
@@ -59,40 +60,40 @@ impl Exchange {
         Ok(Verdict::Valid)
     }
 
-    /// A message with data is being sent. It uses up the oldest advertisement.
+    /// Called when a message with data is being sent. It uses up the oldest advertisement.
     pub(crate) fn on_data_sent(&mut self) {
         if self.held.pop_front().is_none() {
             self.counted = self.counted.wrapping_add(1);
         }
     }
 
-    /// The oldest advertisement is being written and reported.
+    /// Called when the oldest advertisement is being written and reported.
     pub(crate) fn on_written(&mut self) -> Option<SinkAvail> {
         self.held.pop_front()
     }
 
-    /// SinkAvailCancel was received.
+    /// Called when SinkAvailCancel was received.
     pub(crate) fn on_cancel(&mut self) {
         self.is_ack_due |= !self.held.is_empty();
         self.held.clear();
     }
 
-    /// SinkCancelAck is being sent. Returns true if it is due.
+    /// Called when SinkCancelAck may be sent. Returns true if it is due.
     pub(crate) fn on_ack_sent(&mut self) -> bool {
         std::mem::take(&mut self.is_ack_due)
     }
 
-    /// This end leaves pipelined mode with message `seq`.
+    /// Called when this end leaves pipelined mode with message `seq`.
     pub(crate) const fn on_left(&mut self, seq: Seq) {
         self.left_at = Some(seq);
     }
 
-    /// A message was received that acknowledges messages up to `ack`.
+    /// Called when a message was received that acknowledges messages up to `ack`.
     pub(crate) fn on_acknowledged(&mut self, ack: Seq) {
         self.left_at = self.left_at.filter(|seq| !ack.covers(*seq));
     }
 
-    /// This end has ended its stream, which retires all advertisements.
+    /// Called when this end has ended its stream, which retires all advertisements.
     pub(crate) fn on_fin_sent(&mut self) {
         self.held.clear();
     }
