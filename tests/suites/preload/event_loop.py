@@ -11,7 +11,7 @@ async def serve(reader, writer):
     writer.close()
 
 
-async def talk(port, size):
+async def exchange(port, size):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     data = os.urandom(size)
     writer.write(data)
@@ -26,7 +26,7 @@ async def main():
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     child = await asyncio.create_subprocess_exec("true")
-    await asyncio.gather(*(talk(port, 1000 * n + 1) for n in range(50)))
+    await asyncio.gather(*(exchange(port, 1000 * n + 1) for n in range(50)))
     assert await child.wait() == 0
 
 

@@ -14,7 +14,7 @@ def value(name, size):
     return (block * (size // len(block) + 1))[:size]
 
 
-def talk(thread):
+def exchange(thread):
     with socket.create_connection(address) as connection, connection.makefile("rwb") as stream:
         for turn in range(3):
             for size in SIZES:
@@ -33,12 +33,12 @@ def talk(thread):
             assert stream.readline() == b"END\r\n"
         stream.write(b"quit\r\n")
         stream.flush()
-        assert stream.read() == b"", "the server goes on after quit"
+        assert stream.read() == b"", "the server continues after quit"
 
 
 def guarded(thread):
     try:
-        talk(thread)
+        exchange(thread)
     except BaseException as error:
         failures.append(f"thread {thread}: {error!r}")
 

@@ -67,13 +67,13 @@ def dial(address):
     """Connects, and is served in any case. Returns true if the connection was offloaded."""
     reader, writer = os.pipe()
     # A new process, because a process remembers for a while that a service was not offered.
-    ended(forked(say, address, writer))
+    ended(forked(exchange, address, writer))
     os.close(writer)
     with open(reader) as answer:
         return answer.read() == "True"
 
 
-def say(address, writer):
+def exchange(address, writer):
     with socket.create_connection(address, timeout=DEADLINE) as client:
         data = os.urandom(100)
         client.sendall(data)

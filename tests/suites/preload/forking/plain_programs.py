@@ -81,7 +81,7 @@ LATE = (by_subprocess, by_spawn)
 WAYS = (by_subprocess, by_kept_number, by_spawn, by_the_library_of_c, through_system)
 
 
-def said_all(peer):
+def await_end(peer):
     """Waits for the end of the client's bytes before a program reads them. A protocol without room for
     all bytes does not show the end, and the wait then times out."""
     poll = select.poll()
@@ -101,7 +101,7 @@ for way in (by_exec, by_a_list, *WAYS):
         print("the same without a fork", flush=True)
         server, client = connected(dial)
         if way in LATE:
-            said_all(server)
+            await_end(server)
         way(server)
         server.close()
         ended(client)

@@ -7,7 +7,7 @@ import time
 CLIENTS = 12
 
 
-def says(address):
+def send_and_await_end(address):
     with socket.create_connection(address) as client:
         client.sendall(b"said")
         assert client.recv(1) == b""
@@ -23,7 +23,7 @@ def serve(pause, fork):
     listener = socket.create_server(("127.0.0.1", 0))
     clients = []
     for _ in range(CLIENTS):
-        clients.append(forked(says, listener.getsockname(), fork=fork))
+        clients.append(forked(send_and_await_end, listener.getsockname(), fork=fork))
         # This process opens its adapter when the first client connects.
         time.sleep(pause)
     for _ in clients:
