@@ -17,14 +17,14 @@ pub struct ConnectParams<'a> {
     pub remote: SocketAddr,
     /// Timeout of the whole attempt; `None` for no limit.
     pub timeout: Option<Duration>,
-    /// For the peer's consumer; within `RnicAttr::private_data_len_max`.
+    /// Private data for the peer's consumer, of at most `RnicAttr::private_data_len_max` bytes.
     pub private_data: &'a [u8],
 }
 
 /// Parameters of an accept.
 #[derive(Debug, Clone, Copy)]
 pub struct AcceptParams<'a> {
-    /// For the peer's consumer; within `RnicAttr::private_data_len_max`.
+    /// Private data for the peer's consumer, of at most `RnicAttr::private_data_len_max` bytes.
     pub private_data: &'a [u8],
 }
 
@@ -90,7 +90,8 @@ pub enum SocketFault {
     /// under this descriptor or a duplicate.
     #[error("the socket is used by a service point or a connection already")]
     InUse,
-    /// The final streaming message could not be sent completely; the socket is unusable.
+    /// The final streaming message could not be sent completely. The socket is returned, and a part
+    /// of the message may be in the stream.
     #[error("the final streaming message could not be sent")]
     FinalMessage,
     /// The queue pair is not idle.

@@ -4,7 +4,7 @@
 //!              poll                      arm
 //!   ARMED ────────────> POLLED ────────────────> ARMED or, where the kernel
 //!     ^ |                 |                      has no room, UNWATCHED
-//!     | | block, unblock  | close
+//!     | | room is wanted  | close
 //!     '-'                 v
 //!       ───────────────> CLOSED
 //! ```

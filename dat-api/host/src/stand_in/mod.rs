@@ -4,9 +4,10 @@
 //! A program that was linked against the C library waits for its sockets with `poll`, `select` and
 //! `epoll`, duplicates them, inherits them over `fork` and passes them to other processes. All of
 //! this keeps the kernel's own meaning if the program's descriptor is a kernel object. Here the
-//! descriptor is one end of an `AF_UNIX` stream pair. No user byte is sent through the pair. The
-//! library sends single signal bytes through it, and shuts down and closes its ends, so that the
-//! program's end shows the same readiness as a TCP socket in the same state.
+//! descriptor is one end of an `AF_UNIX` stream pair. As long as one process uses the connection,
+//! no user byte is sent through the pair. The library sends single signal bytes through it, and
+//! shuts down and closes its ends, so that the program's end shows the same readiness as a TCP
+//! socket in the same state.
 //!
 //! | TCP state | readiness | how the pair shows it |
 //! |---|---|---|

@@ -3,7 +3,7 @@
 //! A [`Socket`] is a connection of this process whose bytes an offload protocol carries, with the
 //! semantics of a TCP socket. The bytes of a [`relay_client`] connection pass through the program's
 //! descriptor to the process that owns the connection. A [`local`] connection is a kernel socket.
-//! For the first two, the program's descriptor is one end of a socket pair (crate `stand_in`). The
+//! For the first two, the program's descriptor is one end of a socket pair (`host::stand_in`). The
 //! pair carries either *signals*, single bytes by which the library steers the readiness of the
 //! program's end, or the *bytes* of the connection.
 //!

@@ -129,7 +129,6 @@ impl Producer {
 
     /// The length of the longest payload that an inline record of this ring can have, with any
     /// header.
-    #[allow(dead_code, reason = "tests and fuzz bodies call it")]
     pub(crate) fn payload_max(&self) -> usize {
         record::record_max(self.half.len()) - record::payload_at(HEADER_MAX, LINE)
     }
@@ -293,7 +292,7 @@ impl Producer {
     }
 
     /// Returns true if the consumer has released every record that was pushed.
-    #[allow(dead_code, reason = "tests and fuzz bodies call it")]
+    #[allow(dead_code, reason = "tests call it")]
     pub(crate) fn is_drained(&mut self) -> Result<bool, Corrupt> {
         self.load_released()?;
         Ok(self.released == self.tail && self.references.oldest().is_none())
