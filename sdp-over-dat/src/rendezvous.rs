@@ -4,7 +4,7 @@
 //! *Over a device*: the ends exchange the Hello, an address of an adapter and a token over the TCP
 //! connection. The active end then connects to a public service point of that adapter. The private
 //! data holds only the token, so this works with every provider: on InfiniBand and RoCE, librdmacm
-//! has room for 56 bytes, and a Hello has 64.
+//! has room for 56 bytes, and a Hello needs at least 64.
 //!
 //! ```text
 //!   active end                                  passive end

@@ -5,7 +5,7 @@
 /// ```text
 ///            take            over
 ///    Waiting ────▶ Taken ──────────▶ Over
-///      ▲  │ ◀──put_back                ▲
+///         │  ◀──return                 ▲
 ///         └────────────over────────────┘
 /// ```
 #[derive(Debug, PartialEq, Eq)]

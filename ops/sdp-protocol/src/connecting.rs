@@ -108,8 +108,8 @@ impl SdpConnecting {
         })
     }
 
-    /// Sends the offer, with the Hello of the best adapter. All candidates have the same buffer
-    /// sizes.
+    /// Sends the offer, with the Hello of the best adapter. It holds for all devices of the offer,
+    /// because all have the same configuration.
     fn offer(&mut self, tcp: OwnDescriptor) -> Result<(), Errno> {
         let best = self.candidates.first().ok_or(Errno::NODEV)?;
         let offer = Offer {

@@ -288,7 +288,7 @@ impl Incoming {
 /// Sends a message on a new connection, whose buffer has room for it.
 ///
 /// # Errors
-/// The error of `send`; `EPIPE` if there was no room.
+/// The error of `send`; `EPIPE` if there was room for a part only.
 pub(crate) fn send(to: BorrowedFd<'_>, message: &[u8]) -> Result<(), Errno> {
     let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
     match rustix::net::send(to, message, flags)? {

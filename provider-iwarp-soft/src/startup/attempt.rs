@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!  Backoff --> TcpConnecting --> SendingRequest --> AwaitingReply --> full operation
-//!     ^          |                                    |
-//!     '----------'                                    '--> rejected, refused, no MPA
-//!       refused: tried again
+//!    ^ ^         |                                    | |
+//!    | '---------'                                    | '--> rejected, refused, no MPA
+//!    |   refused: tried again                         |
+//!    '------------------------------------------------'
+//!        once, without the enhanced words
 //! ```
 //!
 //! A consumer's socket starts in `SendingRequest`. A refused connect is retried for a while,

@@ -7,9 +7,11 @@
 //! ```text
 //!       wanted          SuspComm sent             SuspCommAck received
 //! NONE ────────> WANTED ──────────────> REQUESTED ─────────────────────> STOPPED
+//!      <────────
+//!      the user writes no more
 //!
-//!       SuspComm received         SuspCommAck sent
-//! NONE ───────────────────> ASKED ─────────────────> STOPPED, to continue at the service
+//!               SuspComm received         SuspCommAck sent
+//! NONE, WANTED ───────────────────> ASKED ─────────────────> STOPPED, to continue at the service
 //! ```
 //!
 //! Each end may request a suspension. Requests that cross end the connection, because each end

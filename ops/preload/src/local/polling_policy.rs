@@ -18,8 +18,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// cost less than a hundredth of the time.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The number of polls with a result between two interruptions after which the second pause is as
-/// short as the first: each such poll saves a wake-up.
+/// The number of polls that find the event between two interruptions after which the next pause is
+/// [`PAUSE_MIN`] again: each such poll saves a wake-up.
 const FOUND_ENOUGH: u32 = 16;
 
 /// The result of a poll.

@@ -2,8 +2,9 @@
 //! function for all transitions.
 //!
 //! ```text
-//! writes  On ── WritingEnds ──> Ending ── WritingEnded ──> Ended
+//! writes  On ── WritingEnds ──> Ending ── WritingEnded ──> Ended     (On ──> Ended as well)
 //! reads   On ── EndRead ──> AtEnd ── ReadingEnded ──> Ended          (On ──> Ended as well)
+//!            EndRead has no effect while the users are ThisProcess
 //! peer    Sends ── PeerEnded ──> Ended
 //! users   ThisProcess ── Shared ──> Several
 //! pair    Steered ── HandedOver ──> Carrying ── Left ──> Gone
