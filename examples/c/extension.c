@@ -10,7 +10,7 @@
 
 #include <dat2/dat_ib_extensions.h>
 
-#define NOTE 0x600dcafeu
+#define IMMEDIATE 0x600dcafeu
 #define START 40u
 
 /* Memory for atomics needs a separate privilege when it is registered. */
@@ -43,7 +43,7 @@ static DAT_EVENT extended(DAT_EVD_HANDLE evd, DAT_DTOS operation, const char *wh
 static void serve(struct example *ex)
 {
 	uint64_t start = START, word;
-	DAT_IB_EXTENSION_EVENT_DATA note;
+	DAT_IB_EXTENSION_EVENT_DATA extension;
 	DAT_LMR_HANDLE lmr;
 	DAT_EVENT event;
 
@@ -55,10 +55,10 @@ static void serve(struct example *ex)
 	send_offer(ex, DATA, DATA_LEN, register_word(ex, &lmr));
 
 	event = extended(ex->recv_evd, (DAT_DTOS)DAT_IB_DTO_RECV_IMMED, "immediate data");
-	memcpy(&note, event.event_extension_data, sizeof(note));
+	memcpy(&extension, event.event_extension_data, sizeof(extension));
 	memcpy(&word, ex->buffer + DATA, sizeof(word));
-	printf("note 0x%x; the word is %llu, and the client wrote \"%s\"\n",
-	       (unsigned)note.val.immed.data, (unsigned long long)word, ex->buffer + DATA + 64);
+	printf("immediate data 0x%x; the word is %llu, and the client wrote \"%s\"\n",
+	       (unsigned)extension.val.immed.data, (unsigned long long)word, ex->buffer + DATA + 64);
 	expect(ex->connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED, "the end");
 	must("dat_lmr_free", dat_lmr_free(lmr));
 }
@@ -96,9 +96,9 @@ static void run_client(struct example *ex, const char *host)
 	remote.virtual_address += 64;
 	remote.segment_length -= 64;
 	must("dat_ib_post_rdma_write_immed",
-	     dat_ib_post_rdma_write_immed(ex->ep, 1, &text, cookie, &remote, NOTE,
+	     dat_ib_post_rdma_write_immed(ex->ep, 1, &text, cookie, &remote, IMMEDIATE,
 					  DAT_COMPLETION_DEFAULT_FLAG));
-	extended(ex->request_evd, (DAT_DTOS)DAT_IB_DTO_RDMA_WRITE_IMMED, "a Write with a note");
+	extended(ex->request_evd, (DAT_DTOS)DAT_IB_DTO_RDMA_WRITE_IMMED, "a Write with immediate data");
 	disconnect(ex);
 }
 

@@ -62,13 +62,14 @@ pub enum Reason {
     PeerSilent,
     /// The peer does not offer this service over an offload protocol.
     PeerRefused,
-    /// The peer's answer names a port that may belong to another user.
+    /// The peer's answer names an address that is not the service's, or a port that may belong to
+    /// another user.
     PeerUntrusted,
     /// The protocol's peer refused the connection.
     Refused,
     /// The peer uses another version of the protocol.
     Version,
-    /// No protocol connected within the bound.
+    /// No protocol connected in time.
     Late {
         /// The time limit for all protocols together.
         within: Duration,
@@ -126,7 +127,7 @@ impl fmt::Display for Reason {
             Self::PeerSilent => f.write_str("UDP port 3935 of the peer does not answer"),
             Self::PeerRefused => f.write_str("the peer does not offer this service over RDMA"),
             Self::PeerUntrusted => {
-                f.write_str("the peer maps a privileged service to an unprivileged port")
+                f.write_str("the peer's mapping of the service cannot be trusted")
             }
             Self::Refused => f.write_str("the peer refused"),
             Self::Version => f.write_str("the peer speaks another version"),

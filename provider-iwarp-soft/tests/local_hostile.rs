@@ -148,7 +148,7 @@ fn a_reference_in_a_state_that_it_cannot_have_ends_its_connection_only() {
                 let header = moved.peer.send_header();
                 let pieces = [(TARGET.as_ptr().expose_provenance() as u64, 64)];
                 let (shared, at) = (&moved.shared, moved.tail);
-                // Published by the store of its word behind the state.
+                // Published by the store of its word after the state.
                 shared.push_reference(Half::Creator, at, &header, (1, 64), &pieces);
                 let published = shared
                     .ring_word(Half::Creator, at)

@@ -177,7 +177,8 @@ pairs! {
     poll(1): "4 messages in all", "sent four messages";
     csp(1): "found you by address and port", "";
     rsp(1): "the client says \"thank you\"", "the server answers \"this way\"";
-    extension(1): "note 0x600dcafe; the word is 7, and the client wrote \"hello\"", "now it is 7";
+    extension(1): "immediate data 0x600dcafe; the word is 7, and the client wrote \"hello\"",
+        "now it is 7";
 }
 
 #[test]

@@ -45,7 +45,7 @@ two-segments of responder: \
     0014414300000000000000000000000100000008494a000000000000
 ";
 
-/// Terminate messages behind their DDP header, in the layout of the RFC and of siw.
+/// Terminate messages after their DDP header, in the layout of the RFC and of siw.
 const TERMINATES: &str = "\
 tagged: 1100c0000013c140deadbe000000000000003000
 read-bounds: 0101e000002e4141000000000000000100000003000000000a0b0c010000000000002000000010001122\

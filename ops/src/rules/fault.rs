@@ -42,7 +42,7 @@ pub enum Reason {
     #[error("unknown role `{0}`; one of listen, server, connect, client")]
     Role(String),
     /// A program pattern with an unclosed `[` or a trailing `\`.
-    #[error("`{0}` is no program pattern: a `[` needs a `]`, and a `\\` something behind it")]
+    #[error("`{0}` is no program pattern: a `[` needs a `]`, and a `\\` something after it")]
     Glob(String),
     /// The text has no colon between address and port.
     #[error("`{0}` has no port; write ADDRESS:PORT, `*:*` for every one")]
@@ -53,7 +53,7 @@ pub enum Reason {
     /// A prefix longer than its address.
     #[error("`{given}` is no prefix length; it is a number from 0 to {max}")]
     Prefix {
-        /// The text behind the `/`.
+        /// The text after the `/`.
         given: String,
         /// The number of bits in an address of this family.
         max: u8,
@@ -64,7 +64,7 @@ pub enum Reason {
     /// A range that ends before it begins.
     #[error("the range {0}-{1} is empty; write the smaller port first")]
     EmptyRange(u16, u16),
-    /// A word behind the address that is no setting.
+    /// A word after the address that is no setting.
     #[error("`{0}` is no KEY=VALUE; a rule ends with its address and settings")]
     NoSetting(String),
     /// A key that is not a setting of rules.

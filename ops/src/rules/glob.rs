@@ -21,7 +21,7 @@ enum Part {
 }
 
 impl Glob {
-    /// Reads a pattern. Returns `None` if a `[` is not closed or the last `\` has nothing behind
+    /// Reads a pattern. Returns `None` if a `[` is not closed or the last `\` has nothing after
     /// it.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
@@ -35,7 +35,7 @@ impl Glob {
                 '[' => read_set(&mut rest)?,
                 other => Part::One(other),
             };
-            // A `*` behind another matches nothing more and only costs time.
+            // A `*` after another matches nothing more and only costs time.
             if part != Part::AnyRun || parts.last() != Some(&Part::AnyRun) {
                 parts.push(part);
             }
@@ -108,7 +108,8 @@ impl Part {
     }
 }
 
-/// Reads the members of a set up to its `]`. A `]` right behind the opening bracket is a member.
+/// Reads the members of a set up to its `]`. A `]` right after the opening bracket, or after its
+/// `!`, is a member.
 fn read_set(rest: &mut std::str::Chars<'_>) -> Option<Part> {
     let mut members = Vec::new();
     let mut one = rest.next()?;
@@ -138,8 +139,8 @@ fn read_set(rest: &mut std::str::Chars<'_>) -> Option<Part> {
 fn ranges_of(members: &[(char, bool)]) -> Vec<(char, char)> {
     let mut ranges = Vec::new();
     let mut rest = members;
-    while let Some((&(first, _), behind)) = rest.split_first() {
-        rest = match behind {
+    while let Some((&(first, _), after)) = rest.split_first() {
+        rest = match after {
             [('-', false), (last, _), more @ ..] => {
                 ranges.push((first, *last));
                 more

@@ -71,7 +71,7 @@ pub enum Ends {
 }
 
 impl TransmitFpdu {
-    /// Creates an FPDU whose header bytes `emit` writes behind the length field.
+    /// Creates an FPDU whose header bytes `emit` writes after the length field.
     pub(crate) fn new(header_len: usize, payload: TransmitPayload, ends: Option<Ends>) -> Self {
         debug_assert!(header_len <= HEADER_MAX);
         let mut fpdu = Self {

@@ -9,10 +9,10 @@ const PENALTY_STEPS: u32 = 4;
 /// The decision to hold requests back so that they are sent together.
 ///
 /// A held request is sent by the next post or poll. Either is expected if the consumer has
-/// completions to take, if the request directly follows another one without a poll between, or if
-/// it is the first after a poll and the request before that poll was followed by more. Only a
-/// consumer that polls is trusted, because the engine takes over a tick after the last poll. A
-/// consumer that made the engine send held requests is not trusted again for a while.
+/// completions to take, if the request follows another one without a poll between, or if it is the
+/// first after a poll and several were posted before that poll. Only a consumer that polls is
+/// trusted, because the engine takes over a tick after the last poll. A consumer that made the
+/// engine send held requests is not trusted again for a while.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
     /// The number of polls of the adapter when the consumer posted last.

@@ -83,7 +83,7 @@ impl Conn {
         matches!(self.moving, Move::Tcp)
             && self.role == Role::Responder
             && self.tcp.distance().received >= OFFER_AFTER
-            && self.proto.speaks_carriers()
+            && self.proto.has_agreed_carriers()
             && !self.has_sent_fin()
     }
 

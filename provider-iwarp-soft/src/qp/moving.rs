@@ -151,7 +151,7 @@ impl Qp {
             Move::Offered { .. } | Move::Requested { .. } => WhyTcp::NotAnswered,
             _ if !proto.has_received() => WhyTcp::LittleTraffic,
             _ if proto.agreed_ulpdu().is_none() => WhyTcp::OtherImplementation,
-            _ if !proto.speaks_carriers() => WhyTcp::PeerOff,
+            _ if !proto.has_agreed_carriers() => WhyTcp::PeerOff,
             _ if conn.role == Role::Responder => WhyTcp::LittleTraffic,
             // The responder makes the offer once it has received enough.
             _ if conn.tcp.sent().segments < OFFER_AFTER => WhyTcp::LittleTraffic,

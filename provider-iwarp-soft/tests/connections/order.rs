@@ -253,7 +253,7 @@ fn a_connection_that_ends_during_its_established_event_completes_its_work_in_bet
         raw.write_all(&[hex(first), hex(HELLO)].concat()).unwrap();
         raw.shutdown(Shutdown::Write).unwrap();
         receive_before_established(&server, 0);
-        // A receive that is posted now is flushed at once, and completes behind the others.
+        // A receive that is posted now is flushed at once, and completes after the others.
         server.recv(3, &[]);
         assert_eq!(server.poll_all(&server.recv_cq).len(), 0);
         node.recorder.release_established();

@@ -698,7 +698,7 @@ fn is_first_write(frame: &[u8]) -> bool {
     frame.len() == 20 && frame[..16] == hex(FIRST_WRITE)[..16]
 }
 
-/// Reads `len` bytes, at least those of a first frame, behind all repetitions of the first frame.
+/// Reads `len` bytes, at least those of a first frame, after all repetitions of the first frame.
 pub fn read_behind_first_frames(stream: &mut std::net::TcpStream, len: usize) -> Vec<u8> {
     loop {
         let mut bytes = read_exact(stream, 20);

@@ -272,8 +272,8 @@ impl ReceiveCredits {
     /// The buffers that the peer would count for data if the values were sent now.
     fn buffers_for_data_if_announced(&self) -> usize {
         let ack = self.ack();
-        let behind = self.data.iter().filter(|seq| !ack.covers(**seq)).count();
-        usize::from(self.posted).saturating_sub(behind)
+        let unacknowledged = self.data.iter().filter(|seq| !ack.covers(**seq)).count();
+        usize::from(self.posted).saturating_sub(unacknowledged)
     }
 }
 

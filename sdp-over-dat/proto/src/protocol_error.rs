@@ -36,7 +36,7 @@ pub enum ProtocolError {
     #[error("a message came and no receive buffer was posted")]
     CreditOverrun,
     /// Data or a second DisConn after DisConn.
-    #[error("{0:?} behind the peer's DisConn")]
+    #[error("{0:?} after the peer's DisConn")]
     AfterDisConn(Mid),
     /// Data while the sink may still read: the position of the data in the stream is ambiguous.
     #[error("Data while an advertisement is outstanding")]

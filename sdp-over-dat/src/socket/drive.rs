@@ -235,7 +235,7 @@ impl Socket {
     }
 
     /// Posts the receive buffers that hold no bytes any more, and adds buffers if the queue has to
-    /// grow. Posts nothing behind the last message of the peer. Returns true if it posted any.
+    /// grow. Posts nothing after the last message of the peer. Returns true if it posted any.
     ///
     /// A provider may not complete a Receive that is posted after the transport has ended. OFA's
     /// provider on siw then never returns from `dat_ep_disconnect`, which waits for all Receives.
@@ -336,7 +336,7 @@ impl Socket {
     /// Sends the protocol's messages, starts the reads that no waiting reader starts, and posts the
     /// receive buffers that were read.
     ///
-    /// Buffers are posted behind the messages, because the peer may wait for the bytes of a
+    /// Buffers are posted after the messages, because the peer may wait for the bytes of a
     /// message, and seldom waits for buffers. The next message announces them, or one of their own.
     pub(super) fn pump(&self, inner: &mut Inner) {
         self.pump_and_post(inner, true);

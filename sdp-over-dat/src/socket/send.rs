@@ -102,7 +102,7 @@ impl Socket {
         deadline: Option<Instant>,
     ) -> (MutexGuard<'a, Inner>, io::Result<(usize, bool)>) {
         if !inner.options.nonblocking {
-            // Bytes behind the advertised memory wait for the next advertisement.
+            // Bytes after the advertised memory wait for the next advertisement.
             let room = inner.connection.sink_room().map(|room| room as usize);
             bytes = &bytes[..room.unwrap_or(bytes.len()).min(bytes.len())];
             // A writer that does not block stays in its mode: in pipelined mode each of its long

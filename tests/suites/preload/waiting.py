@@ -141,8 +141,8 @@ for name, flags in ({"receive": ALL} if LOCAL else {"receive": ALL, "peek": PEEK
         f"{name}, now": receiving(flags | NOW),
         f"{name}, and the end comes": receiving(flags, lambda b: b.shutdown(socket.SHUT_WR)),
         f"{name}, and an urgent byte comes": receiving(flags, urgent),
-        f"{name}, and an urgent byte with more behind it comes": receiving(flags, then_more),
-        f"{name} behind an urgent byte": receiving(flags, before=then_more),
+        f"{name}, and an urgent byte with more after it comes": receiving(flags, then_more),
+        f"{name} after an urgent byte": receiving(flags, before=then_more),
         f"{name} of a part of the bytes": receiving(flags, size=3),
     }
     if not LOCAL:

@@ -56,7 +56,7 @@ pub(crate) fn lead(ia_name: &str, limit: Duration, peer: &str) -> Result<()> {
     let mut worker = Worker::start(ia_name, limit, connection)?;
     for name in std::io::stdin().lock().lines() {
         let name = name?;
-        report.say(&format!("begin {name}"))?;
+        report.write_line(&format!("begin {name}"))?;
         let case = worker.case(&name)?;
         let verdict = match case.parts {
             Parts::Alone(part) => worker.run_alone(&case, part),
@@ -65,7 +65,7 @@ pub(crate) fn lead(ia_name: &str, limit: Duration, peer: &str) -> Result<()> {
                 worker.run(&case, true, client)?
             }
         };
-        report.say(&verdict.to_string())?;
+        report.write_line(&verdict.to_string())?;
         if matches!(verdict, Verdict::Failed(_)) {
             return Ok(());
         }
@@ -161,7 +161,7 @@ impl Report {
         Ok(Self(File::from(output)))
     }
 
-    fn say(&mut self, line: &str) -> Result<()> {
+    fn write_line(&mut self, line: &str) -> Result<()> {
         // One write per line, because the supervisor reads lines.
         Ok(self.0.write_all(format!("{line}\n").as_bytes())?)
     }

@@ -71,8 +71,8 @@ fn refused(text: &str) -> Option<&'static (&'static str, &'static str)> {
             part.match_indices(word).any(|(at, _)| {
                 let is_letter = |found: Option<char>| found.is_some_and(char::is_alphanumeric);
                 let before = part[..at].chars().next_back();
-                let behind = part[at + word.len()..].chars().next();
-                !is_letter(before) && !is_letter(behind)
+                let after = part[at + word.len()..].chars().next();
+                !is_letter(before) && !is_letter(after)
             })
         })
     };

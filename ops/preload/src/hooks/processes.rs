@@ -155,7 +155,7 @@ around! {
 extern "C" fn before_vfork() -> *const c_void {
     memory::will_be_shared();
     if !guard::is_inside() {
-        exposing::offer_all();
+        exposing::share_all();
     }
     real::address(c"vfork")
 }

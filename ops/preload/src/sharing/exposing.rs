@@ -71,7 +71,7 @@ pub(crate) fn expose_if_kept(fd: c_int) {
 /// Prepares all connections for a `vfork`, because only the child decides which of them it passes
 /// on. The child cannot renew a pair, because it has the memory of this process but its own
 /// descriptors.
-pub(crate) fn offer_all() {
+pub(crate) fn share_all() {
     if !table::has_connections() || !process::owns_table() {
         return;
     }

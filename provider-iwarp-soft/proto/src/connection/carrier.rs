@@ -26,7 +26,7 @@ use super::{
 /// The reason why a carrier message was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CarrierError {
-    /// The peer does not understand carrier messages ([`Connection::speaks_carriers`]).
+    /// The ends have not agreed on carrier messages ([`Connection::has_agreed_carriers`]).
     #[error("the peer has not agreed on carrier messages")]
     NotAgreed,
     /// `Moved` was queued before, and no carrier message may follow it.
@@ -143,7 +143,7 @@ impl Connection {
     /// Returns true if both ends have agreed on carrier messages ([`super::OwnOffer`]). Before
     /// that, a carrier message is a protocol error, as RFC 5040 demands of an unassigned opcode.
     #[must_use]
-    pub const fn speaks_carriers(&self) -> bool {
+    pub const fn has_agreed_carriers(&self) -> bool {
         self.agreement.has_carriers()
     }
 
@@ -157,7 +157,7 @@ impl Connection {
         if self.state.has_ended() {
             return Err(CarrierError::Ended);
         }
-        if !self.speaks_carriers() {
+        if !self.has_agreed_carriers() {
             return Err(CarrierError::NotAgreed);
         }
         if !self.carriers.tx.on_queued(message) {

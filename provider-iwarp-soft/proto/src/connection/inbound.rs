@@ -225,7 +225,7 @@ impl Connection {
         if payload_len > 0 && header.len() != control.header_len() {
             return Err(BAD_LENGTH);
         }
-        // Bytes behind the DDP header, in either buffer.
+        // Bytes after the DDP header, in either buffer.
         let segment = |rest: &[u8]| {
             let len = rest.len().saturating_add(payload_len);
             let len = (len <= SEGMENT_MAX).then_some(len as u32);
@@ -353,7 +353,7 @@ impl Connection {
         memory: &M,
         receives: &mut Q,
     ) -> Result<Inbound<M::Place>, TerminateCode> {
-        if self.speaks_carriers() && carrier::is_carrier(header) {
+        if self.has_agreed_carriers() && carrier::is_carrier(header) {
             return self.handle_carrier(header, payload);
         }
         let opcode = opcode_of(header.rdmap)?;

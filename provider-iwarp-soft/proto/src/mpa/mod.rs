@@ -56,7 +56,7 @@ pub enum Progress<T> {
     Malformed(Malformed),
     /// A complete frame.
     Frame {
-        /// The length of the frame in bytes; bytes behind it belong to the next frame.
+        /// The length of the frame in bytes; bytes after it belong to the next frame.
         consumed: usize,
         /// The consumer's private data, as a range of the bytes; without the enhanced words.
         private_data: Range<usize>,
@@ -74,7 +74,7 @@ pub enum Malformed {
     /// PD_Length exceeds 512.
     #[error("private data of {0} bytes announced")]
     PrivateDataLength(u16),
-    /// A revision that we do not speak.
+    /// A revision that this implementation does not support.
     #[error("MPA revision {0}")]
     Revision(u8),
     /// Flag S without room for the enhanced words. A known implementation sends such a Request for
@@ -105,13 +105,13 @@ struct Found {
     header: Header,
     /// The length of the frame in bytes.
     len: usize,
-    /// The first bytes behind the header, if there are enough. They are the enhanced words in a
+    /// The first bytes after the header, if there are enough. They are the enhanced words in a
     /// frame with flag S, and private data in all others.
     words: Option<Enhanced>,
 }
 
 impl Found {
-    /// The frame with `value` as its content. The private data begins behind the enhanced words if
+    /// The frame with `value` as its content. The private data begins after the enhanced words if
     /// `is_enhanced`.
     fn with<T>(self, is_enhanced: bool, value: T) -> Progress<T> {
         let words = if is_enhanced { ENHANCED_LEN } else { 0 };

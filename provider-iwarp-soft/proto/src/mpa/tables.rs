@@ -34,7 +34,7 @@ fn no_frames() -> Vec<(&'static str, [Vec<u8>; 2])> {
     ]
 }
 
-/// A short form of a verdict that is not a frame.
+/// The short form of a result. `frame` returns that of a frame.
 fn verdict<T>(progress: Progress<T>, frame: impl Fn(T) -> String) -> String {
     match progress {
         Progress::NeedMore(len) => format!("needs {len}"),
@@ -158,7 +158,7 @@ fn of_request(responder: &Responder, frame: &[u8]) -> String {
     })
 }
 
-/// Flags and revision, and the bytes behind the length, in hexadecimal digits.
+/// Flags and revision, and the bytes after the length, in hexadecimal digits.
 fn short(frame: &[u8]) -> String {
     let digits =
         |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };

@@ -90,7 +90,7 @@ fn triple(result: Result<(), ProtocolError>) -> Option<(u8, u8, u8)> {
 }
 
 #[test]
-fn only_two_ends_that_both_offer_speak_carriers() {
+fn carrier_messages_need_an_offer_of_both_ends() {
     let rows = [
         ([Some(true), Some(true)], true),
         ([Some(true), Some(false)], false),
@@ -102,7 +102,7 @@ fn only_two_ends_that_both_offer_speak_carriers() {
         let mut pair = pair(offers);
         pair.run();
         for engine in [&mut pair.initiator, &mut pair.responder] {
-            assert_eq!(engine.conn.speaks_carriers(), expected, "{offers:?}");
+            assert_eq!(engine.conn.has_agreed_carriers(), expected, "{offers:?}");
             let queued = engine.conn.queue_carrier(OFFER);
             assert_eq!(queued.is_ok(), expected, "{offers:?}");
         }
@@ -110,7 +110,7 @@ fn only_two_ends_that_both_offer_speak_carriers() {
 }
 
 #[test]
-fn responder_speaks_carriers_once_its_answer_is_transmitted() {
+fn responder_may_send_carrier_messages_once_its_answer_is_transmitted() {
     let mut pair = pair([Some(true); 2]);
     pair.initiator.transmit_all();
     let bytes: Vec<u8> = pair.initiator.wire.drain(..).collect();
@@ -270,8 +270,8 @@ RDMAP version 0 | 410f 00000000 44415452 00000001 00000000 00000002 | 0/2/05
 Moved within a Send | 0143 00000000 00000000 00000001 00000000 68, MOVED | 0/2/06
 Moved within a Write | 8140 00000001 0000000000001000 68, MOVED | 0/2/06
 Moved twice | MOVED, 414f 00000000 44415452 00000002 00000000 00000002 | 0/2/06
-FPDU behind Moved | MOVED, 4143 00000000 00000000 00000001 00000000 6869 | 0/2/06
-long FPDU behind Moved | MOVED, c140 00000001 0000000000001000 6869 | 0/2/06
+FPDU after Moved | MOVED, 4143 00000000 00000000 00000001 00000000 6869 | 0/2/06
+long FPDU after Moved | MOVED, c140 00000001 0000000000001000 6869 | 0/2/06
 ";
 
 #[test]

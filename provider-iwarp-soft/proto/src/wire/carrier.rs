@@ -3,7 +3,7 @@
 //! RFC 5040 and RFC 7306 do not define these messages. They are untagged messages of one segment,
 //! with an opcode that no RFC assigns ([`OPCODE`]) on a queue that no RFC assigns
 //! ([`qn::CARRIER`]). They are sent only after both ends have agreed on them
-//! ([`crate::Connection::speaks_carriers`]).
+//! ([`crate::Connection::has_agreed_carriers`]).
 //!
 //! ```text
 //! Offer                     Moved

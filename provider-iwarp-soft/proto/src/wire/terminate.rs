@@ -112,7 +112,7 @@ impl core::fmt::Debug for Offender {
     }
 }
 
-/// Writes the message behind its DDP header, in the layout of the RFC; returns its length.
+/// Writes the message after its DDP header, in the layout of the RFC; returns its length.
 pub fn emit(
     code: TerminateCode,
     offender: Option<&Offender>,
@@ -161,7 +161,7 @@ enum Layout {
 pub struct Received<'a> {
     /// The reason why the peer ended the stream.
     pub code: TerminateCode,
-    /// The segment length field and the headers behind it, as received; empty if absent.
+    /// The segment length field and the headers after it, as received; empty if absent.
     pub quote: &'a [u8],
     /// The kind of message to which the quoted segment belongs; `None` if nothing is quoted.
     pub opcode: Option<Opcode>,
@@ -169,7 +169,7 @@ pub struct Received<'a> {
     pub request: Option<Msn>,
 }
 
-/// Parses the message behind its DDP header; `None` if it is too short for its fixed part.
+/// Parses the message after its DDP header; `None` if it is too short for its fixed part.
 #[must_use]
 pub fn parse(message: &[u8], context: Context) -> Option<Received<'_>> {
     let (control, quote) = message.split_first_chunk::<CONTROL_LEN>()?;

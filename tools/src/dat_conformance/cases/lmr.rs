@@ -121,7 +121,7 @@ fn query(side: &mut Side<'_>) -> Result<()> {
     let begin = region.as_ptr().addr() as u64;
     ensure!(
         param.registered_address <= begin,
-        "it begins behind the memory"
+        "it begins after the memory"
     );
     let end = param.registered_address + param.registered_size;
     ensure!(end >= begin + 5000, "it ends before the memory");

@@ -414,7 +414,7 @@ fn mixed(side: &mut Side<'_>, send: CompletionFlags) -> Result<()> {
     link.ep.post_send(&[source.segment(0, 1000)?], 3, send)?;
     read(&link, &got, 0, second, 4)?;
     (1..=4).try_for_each(|cookie| expect::done(&link.kit.request, cookie, side).map(drop))?;
-    pattern::check(&got, 0, 1000, 6).context("the Read behind the Write")?;
+    pattern::check(&got, 0, 1000, 6).context("the Read after the Write")?;
     side.send("sent", &[if fenced { 5 } else { 6 }])?;
     side.barrier("over")
 }

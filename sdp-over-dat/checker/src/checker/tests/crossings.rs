@@ -4,7 +4,7 @@
 //! of each end, and must come to the same verdict (see [`verdict`]).
 
 use super::script::{
-    FIN, Message, ROOM, SEND_SM, SINK_CANCEL, SINK_CANCEL_ACK, SRC_CANCEL,
+    DIS_CONN, Message, ROOM, SEND_SM, SINK_CANCEL, SINK_CANCEL_ACK, SRC_CANCEL,
     Step::{self, Delivers, Receives, Sends},
     TO_COMBINED, TO_PIPELINED, UPDATE, data, read, sink_avail, src_avail, verdict, written,
 };
@@ -103,7 +103,7 @@ fn a_valid_sink_avail_revokes_source_advertisements() {
         Active src_avail(60, 0) => Err(Broken::SourceBehindSink),
         Active written(1) => Ok(()),
         Active data(1) => Ok(()),
-        Active FIN => Ok(()),
+        Active DIS_CONN => Ok(()),
     }
 }
 
@@ -183,7 +183,7 @@ fn a_source_advertisement_that_crosses_a_refusal_may_not_be_read() {
         // The source may drop it, or cancel it.
         Active data(1) => Ok(()),
         Active SRC_CANCEL => Ok(()),
-        Active FIN => Ok(()),
+        Active DIS_CONN => Ok(()),
     }
     after_crossing! { &[Delivers(Active, src_avail(60, 0))], src_avail(70, 0), SEND_SM;
         Passive SEND_SM => Ok(()),

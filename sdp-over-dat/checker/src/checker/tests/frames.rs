@@ -64,7 +64,7 @@ const SRC_AVAIL: Said = (
     "fe000040 00000021 00000002 00000001 00020000 12345678 00007f00 deadb000 41",
 );
 const READ: Said = (Passive, "0600003f 00000014 00000002 00000002 0001ffff");
-const FIN: Said = (Active, "02000040 00000010 00000003 00000002");
+const DIS_CONN: Said = (Active, "02000040 00000010 00000003 00000002");
 
 /// Checks that a message after others breaks a rule.
 macro_rules! breaks {
@@ -79,7 +79,11 @@ macro_rules! breaks {
 fn a_whole_conversation_breaks_nothing() {
     let mut checker = open(64);
     let fin = (Passive, "02000040 00000010 00000003 00000003");
-    send_all(&mut checker, &[DATA, UPDATE, SRC_AVAIL, READ, FIN, fin]).expect("no rule is broken");
+    send_all(
+        &mut checker,
+        &[DATA, UPDATE, SRC_AVAIL, READ, DIS_CONN, fin],
+    )
+    .expect("no rule is broken");
     assert_eq!(checker.check_complete(), Err(Broken::UnderWay));
     checker.received(Active);
     assert_eq!(checker.check_complete(), Ok(()));

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::script::{
-    ABORT, Connection, FIN, Message, SEND_SM, SINK_CANCEL, SINK_CANCEL_ACK, SINK_TO_COMBINED,
-    SRC_CANCEL, SUSPEND, SUSPENDED,
+    ABORT_CONN, Connection, DIS_CONN, Message, SEND_SM, SINK_CANCEL, SINK_CANCEL_ACK,
+    SINK_TO_COMBINED, SRC_CANCEL, SUSP_COMM, SUSP_COMM_ACK,
     Step::{Receives, Sends},
     TO_BUFFERED, TO_COMBINED, TO_PIPELINED, UPDATE, data, read, resize, resized, sink_avail,
     src_avail, written,
@@ -44,7 +44,7 @@ impl Random {
             18 => [TO_BUFFERED, TO_COMBINED, SINK_TO_COMBINED][number as usize % 3],
             19 | 20 => TO_PIPELINED,
             21 => [resize(100 + bytes), resized(100 + bytes)][number as usize % 2],
-            22 => [FIN, ABORT, SUSPEND, SUSPENDED][number as usize],
+            22 => [DIS_CONN, ABORT_CONN, SUSP_COMM, SUSP_COMM_ACK][number as usize],
             _ => data(1).flags(3),
         }
     }

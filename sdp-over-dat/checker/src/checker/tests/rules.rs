@@ -1,8 +1,8 @@
 //! For each rule, a conversation that keeps the rule and one that breaks it.
 
 use super::script::{
-    ABORT, Connection, FIN, HELLO, HELLO_ACK, Message, ROOM, SEND_SM, SINK_CANCEL, SINK_CANCEL_ACK,
-    SINK_TO_COMBINED, SIZE, SRC_CANCEL, SUSPEND, SUSPENDED,
+    ABORT_CONN, Connection, DIS_CONN, HELLO, HELLO_ACK, Message, ROOM, SEND_SM, SINK_CANCEL,
+    SINK_CANCEL_ACK, SINK_TO_COMBINED, SIZE, SRC_CANCEL, SUSP_COMM, SUSP_COMM_ACK,
     Step::{self, Delivers, Receives, Sends},
     TO_BUFFERED, TO_COMBINED, TO_PIPELINED, UPDATE, data, mode, read, resize, resized, sink_avail,
     src_avail, verdict, written,
@@ -81,8 +81,8 @@ fn forms() {
         &[]; active(data(1).flags(3)); not active(data(1).flags(1)) => UrgentUnannounced,
         &[active(UPDATE.flags(2))]; active(data(1).flags(1));
             not active(src_avail(9, 1).flags(1)) => UrgentWithoutByte,
-        &[active(UPDATE.flags(2))]; active(data(1).flags(1)); not active(FIN) => UrgentMissing,
-        &[active(FIN)]; active(UPDATE); not active(UPDATE.flags(2)) => UrgentMissing,
+        &[active(UPDATE.flags(2))]; active(data(1).flags(1)); not active(DIS_CONN) => UrgentMissing,
+        &[active(DIS_CONN)]; active(UPDATE); not active(UPDATE.flags(2)) => UrgentMissing,
         &[]; active(TO_PIPELINED); not active(mode(0x30)) => ModeForm,
         &[]; active(TO_PIPELINED); not active(mode(0x21)) => ModeForm,
         &[]; active(data(ROOM)); not active(data(ROOM + 1)) => TooLong,
@@ -102,7 +102,7 @@ fn advertisements_of_the_source() {
         &[PIPELINED, PIPELINED_ADVERT, PIPELINED_ADVERT, PIPELINED_ADVERT]; active(UPDATE);
             not PIPELINED_ADVERT => AdvertLimit,
         &[PIPELINED, SINK]; active(data(9)); not PIPELINED_ADVERT => SourceBehindSink,
-        &[PIPELINED, PIPELINED_ADVERT]; active(SRC_CANCEL); not active(FIN) => DisConnTooEarly,
+        &[PIPELINED, PIPELINED_ADVERT]; active(SRC_CANCEL); not active(DIS_CONN) => DisConnTooEarly,
     }
 }
 
@@ -164,7 +164,7 @@ fn advertisements_of_the_sink() {
         &[PIPELINED, SINK, Sends(Passive, SINK_CANCEL)]; passive(UPDATE); not SINK => AdvertLimit,
         &[PIPELINED, SINK, Sends(Passive, SINK_CANCEL)]; passive(UPDATE);
             not passive(SINK_CANCEL) => Cancel,
-        &[PIPELINED, active(FIN)]; passive(data(1)); not SINK => SinkAvail,
+        &[PIPELINED, active(DIS_CONN)]; passive(data(1)); not SINK => SinkAvail,
     }
 }
 
@@ -182,7 +182,7 @@ fn advertisements_of_both_kinds_count_together() {
         // DisConn retires the sink advertisements.
         &[
             PIPELINED, passive(TO_PIPELINED), SINK, passive(src_avail(500, 0)),
-            passive(src_avail(500, 0)), active(FIN),
+            passive(src_avail(500, 0)), active(DIS_CONN),
         ];
             passive(src_avail(500, 0)); not passive(sink_avail(500, 0)) => SinkAvail,
         before; passive(UPDATE); not passive(src_avail(9, 0)) => AdvertLimit,
@@ -214,7 +214,7 @@ fn writes_into_the_memory_of_the_sink() {
             not active(SINK_CANCEL_ACK) => SinkCancelAck,
         &[PIPELINED, SINK, SINK, passive(SINK_CANCEL), active(written(1))]; active(SINK_CANCEL_ACK);
             not active(written(501)) => WriteDone,
-        &[PIPELINED, SINK, active(FIN)]; passive(data(1)); not active(written(1)) => AfterDisConn,
+        &[PIPELINED, SINK, active(DIS_CONN)]; passive(data(1)); not active(written(1)) => AfterDisConn,
     }
 }
 
@@ -224,7 +224,7 @@ fn requests_with_memory_for_the_answer() {
     const REQUEST: Message = sink_avail(500, 0).payload(20);
     rules! {
         &[PIPELINED, passive(REQUEST)]; active(written(500)); not active(written(501)) => WriteDone,
-        &[PIPELINED, passive(FIN)]; passive(sink_avail(500, 0));
+        &[PIPELINED, passive(DIS_CONN)]; passive(sink_avail(500, 0));
             not passive(REQUEST) => AfterDisConn,
         &[PIPELINED, passive(src_avail(9, 1))]; passive(sink_avail(500, 0));
             not passive(REQUEST) => DataBehindAdvert,
@@ -275,24 +275,24 @@ fn sizes_of_receive_buffers() {
 #[test]
 fn suspension_and_end() {
     rules! {
-        &[active(SUSPEND)]; passive(SUSPENDED); not active(SUSPENDED) => Unasked,
-        &[active(SUSPEND)]; active(UPDATE); not active(SUSPEND) => Suspend,
-        &[active(SUSPEND), passive(SUSPENDED)]; active(FIN); not active(SUSPEND) => Suspend,
-        &[active(SUSPEND), passive(SUSPENDED)]; passive(UPDATE);
+        &[active(SUSP_COMM)]; passive(SUSP_COMM_ACK); not active(SUSP_COMM_ACK) => Unasked,
+        &[active(SUSP_COMM)]; active(UPDATE); not active(SUSP_COMM) => Suspend,
+        &[active(SUSP_COMM), passive(SUSP_COMM_ACK)]; active(DIS_CONN); not active(SUSP_COMM) => Suspend,
+        &[active(SUSP_COMM), passive(SUSP_COMM_ACK)]; passive(UPDATE);
             not passive(data(1)) => AfterSuspend,
-        &[active(SUSPEND), passive(SUSPENDED)]; passive(UPDATE);
+        &[active(SUSP_COMM), passive(SUSP_COMM_ACK)]; passive(UPDATE);
             not passive(src_avail(9, 1)) => AfterSuspend,
-        &[PIPELINED, active(SUSPEND), passive(SUSPENDED)]; passive(UPDATE);
+        &[PIPELINED, active(SUSP_COMM), passive(SUSP_COMM_ACK)]; passive(UPDATE);
             not SINK => AfterSuspend,
-        &[active(SUSPEND), passive(SUSPENDED)]; active(UPDATE); not active(data(1)) => AfterSuspend,
+        &[active(SUSP_COMM), passive(SUSP_COMM_ACK)]; active(UPDATE); not active(data(1)) => AfterSuspend,
         // The end that has not received the answer may still send.
-        &[active(SUSPEND), Sends(Passive, SUSPENDED)]; active(data(1));
+        &[active(SUSP_COMM), Sends(Passive, SUSP_COMM_ACK)]; active(data(1));
             not passive(data(1)) => AfterSuspend,
-        &[active(FIN)]; active(ABORT); not active(FIN) => AfterDisConn,
-        &[active(FIN)]; active(UPDATE); not active(data(1)) => AfterDisConn,
-        &[active(FIN)]; passive(src_avail(9, 1)); not active(src_avail(9, 1)) => AfterDisConn,
-        &[active(FIN)]; active(ABORT); not passive(ABORT) => Abort,
-        &[active(FIN), active(ABORT)]; passive(UPDATE); not active(UPDATE) => Abort,
+        &[active(DIS_CONN)]; active(ABORT_CONN); not active(DIS_CONN) => AfterDisConn,
+        &[active(DIS_CONN)]; active(UPDATE); not active(data(1)) => AfterDisConn,
+        &[active(DIS_CONN)]; passive(src_avail(9, 1)); not active(src_avail(9, 1)) => AfterDisConn,
+        &[active(DIS_CONN)]; active(ABORT_CONN); not passive(ABORT_CONN) => Abort,
+        &[active(DIS_CONN), active(ABORT_CONN)]; passive(UPDATE); not active(UPDATE) => Abort,
     }
 }
 
@@ -347,15 +347,15 @@ fn unanswered_requests_are_found_at_the_end() {
             Err(Broken::Unanswered),
         ),
         (
-            &[PIPELINED, SINK, passive(SINK_CANCEL), active(FIN)],
+            &[PIPELINED, SINK, passive(SINK_CANCEL), active(DIS_CONN)],
             Ok(()),
         ),
         (&[PIPELINED, PIPELINED_ADVERT], Err(Broken::Unanswered)),
         (&[PIPELINED, PIPELINED_ADVERT, passive(read(500))], Ok(())),
         (&[active(resize(500))], Err(Broken::Unanswered)),
         (&[active(resize(500)), passive(resized(SIZE))], Ok(())),
-        (&[active(SUSPEND)], Err(Broken::Unanswered)),
-        (&[active(SUSPEND), passive(SUSPENDED)], Ok(())),
+        (&[active(SUSP_COMM)], Err(Broken::Unanswered)),
+        (&[active(SUSP_COMM), passive(SUSP_COMM_ACK)], Ok(())),
     ];
     for (steps, result) in rows {
         let mut connection = Connection::new(ADVERTS);

@@ -70,14 +70,14 @@ impl Message {
 
 pub(super) const HELLO: Message = bare(0x00);
 pub(super) const HELLO_ACK: Message = bare(0x01);
-pub(super) const FIN: Message = bare(0x02);
-pub(super) const ABORT: Message = bare(0x03);
+pub(super) const DIS_CONN: Message = bare(0x02);
+pub(super) const ABORT_CONN: Message = bare(0x03);
 pub(super) const SEND_SM: Message = bare(0x04);
 pub(super) const SRC_CANCEL: Message = bare(0x08);
 pub(super) const SINK_CANCEL: Message = bare(0x09);
 pub(super) const SINK_CANCEL_ACK: Message = bare(0x0a);
-pub(super) const SUSPEND: Message = message(0x0d, [0, 0x11390, 0, 0, 0], 2);
-pub(super) const SUSPENDED: Message = bare(0x0e);
+pub(super) const SUSP_COMM: Message = message(0x0d, [0, 0x11390, 0, 0, 0], 2);
+pub(super) const SUSP_COMM_ACK: Message = bare(0x0e);
 pub(super) const UPDATE: Message = bare(0xff);
 /// ModeChange messages that a data source sends.
 pub(super) const TO_BUFFERED: Message = mode(0x00);

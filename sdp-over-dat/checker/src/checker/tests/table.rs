@@ -1,8 +1,8 @@
 //! The verdict for each message in each state, and for each change of mode.
 
 use super::script::{
-    ABORT, FIN, HELLO, HELLO_ACK, Message, SEND_SM, SINK_CANCEL, SINK_CANCEL_ACK, SINK_TO_COMBINED,
-    SRC_CANCEL, SUSPEND, SUSPENDED,
+    ABORT_CONN, DIS_CONN, HELLO, HELLO_ACK, Message, SEND_SM, SINK_CANCEL, SINK_CANCEL_ACK,
+    SINK_TO_COMBINED, SRC_CANCEL, SUSP_COMM, SUSP_COMM_ACK,
     Step::{self, Delivers, Receives, Sends},
     TO_BUFFERED, TO_COMBINED, TO_PIPELINED, UPDATE, data, mode, read, resize, resized, sink_avail,
     src_avail, verdict, written,
@@ -17,8 +17,8 @@ use crate::{
 const MESSAGES: [Message; 22] = [
     HELLO,
     HELLO_ACK,
-    FIN,
-    ABORT,
+    DIS_CONN,
+    ABORT_CONN,
     SEND_SM,
     written(10),
     read(10),
@@ -30,8 +30,8 @@ const MESSAGES: [Message; 22] = [
     SINK_CANCEL_ACK,
     resize(500),
     resized(500),
-    SUSPEND,
-    SUSPENDED,
+    SUSP_COMM,
+    SUSP_COMM_ACK,
     sink_avail(100, 0),
     src_avail(20, 1),
     src_avail(20, 0),
@@ -113,13 +113,13 @@ const STATES: [(&str, &[Step], &str); 20] = [
      "KK.A.wRmmmcck.u.u.f..."),
     ("peer's resize, combined", &[Delivers(Passive, resize(500))],
      "KK.Aswr..mcck...uS.f.."),
-    ("peer's suspend, combined", &[Delivers(Passive, SUSPEND)],
+    ("peer's suspend, combined", &[Delivers(Passive, SUSP_COMM)],
      "KK.Aswr..mcck.u..S.f.."),
-    ("suspended", &[Delivers(Passive, SUSPEND), Delivers(Active, SUSPENDED)],
+    ("suspended", &[Delivers(Passive, SUSP_COMM), Delivers(Active, SUSP_COMM_ACK)],
      "KK.AsPrmmmcck.upuPPP.P"),
-    ("own half ended", &[Delivers(Active, FIN)],
+    ("own half ended", &[Delivers(Active, DIS_CONN)],
      "KKF.sFrmmmcck.u.u.FF.F"),
-    ("peer's half ended", &[Delivers(Passive, FIN)],
+    ("peer's half ended", &[Delivers(Passive, DIS_CONN)],
      "KK.Aswrmmmcck.u.uSf..."),
 ];
 
