@@ -13,7 +13,7 @@
 static const char JOB[] = "written through the window";
 
 /* Binds the window to a part of the memory. Its context is valid from the completion on. */
-static DAT_RMR_CONTEXT open_window(struct example *ex, DAT_RMR_HANDLE rmr)
+static DAT_RMR_CONTEXT bind_window(struct example *ex, DAT_RMR_HANDLE rmr)
 {
 	DAT_LMR_TRIPLET bound = part(ex, DATA, WINDOW_LEN);
 	DAT_RMR_COOKIE cookie = { .as_64 = 2 };
@@ -40,20 +40,20 @@ static void serve(struct example *ex)
 	post_recv(ex, 1);
 	serve_one(ex);
 	check(strcmp(received(ex), "hello") == 0, "the client greets");
-	context = open_window(ex, rmr);
+	context = bind_window(ex, rmr);
 	send_offer(ex, DATA, WINDOW_LEN, context);
 
 	last = completed(ex->recv_evd, "the last message");
-	check(last.operation == DAT_DTO_RECEIVE_WITH_INVALIDATE, "the message closes a window");
+	check(last.operation == DAT_DTO_RECEIVE_WITH_INVALIDATE, "the message invalidates a window");
 	check(last.rmr_context == context, "it is this one");
-	printf("the client wrote \"%s\" and closed the window\n", ex->buffer + DATA);
+	printf("the client wrote \"%s\" and invalidated the window\n", ex->buffer + DATA);
 	expect(ex->connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED, "the end");
 	must("dat_rmr_free", dat_rmr_free(rmr));
 }
 
 static void run_client(struct example *ex, const char *host)
 {
-	DAT_LMR_TRIPLET job = part(ex, DATA, sizeof(JOB)), note = part(ex, OUTBOX, 1);
+	DAT_LMR_TRIPLET job = part(ex, DATA, sizeof(JOB)), last = part(ex, OUTBOX, 1);
 	DAT_DTO_COOKIE cookie = { .as_64 = 1 };
 	DAT_RMR_TRIPLET window;
 
@@ -67,10 +67,10 @@ static void run_client(struct example *ex, const char *host)
 	     dat_ep_post_rdma_write(ex->ep, 1, &job, cookie, &window, DAT_COMPLETION_DEFAULT_FLAG));
 	completed(ex->request_evd, "an RDMA Write");
 	must("dat_ep_post_send_with_invalidate",
-	     dat_ep_post_send_with_invalidate(ex->ep, 1, &note, cookie, DAT_COMPLETION_DEFAULT_FLAG,
+	     dat_ep_post_send_with_invalidate(ex->ep, 1, &last, cookie, DAT_COMPLETION_DEFAULT_FLAG,
 					      DAT_TRUE, window.rmr_context));
 	completed(ex->request_evd, "a Send");
-	printf("wrote %zu bytes through the window and closed it\n", sizeof(JOB));
+	printf("wrote %zu bytes through the window and invalidated it\n", sizeof(JOB));
 	disconnect(ex);
 }
 

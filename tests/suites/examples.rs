@@ -172,7 +172,7 @@ pairs! {
     mpi(1): "rank 0: every byte was as sent", "two messages were matched by their tags";
     tcpserver(1): "answered 2 messages over RDMA", "over RDMA: HOW ARE YOU";
     rdma(1): "the client wrote bytes with the sum", "wrote 32768 bytes and read them back";
-    window(1): "and closed the window", "wrote 27 bytes through the window and closed it";
+    window(1): "and invalidated the window", "wrote 27 bytes through the window and invalidated it";
     srq(3): "served 3 clients from one queue", "the server says \"welcome\"";
     poll(1): "4 messages in all", "sent four messages";
     csp(1): "found you by address and port", "";

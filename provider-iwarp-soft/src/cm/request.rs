@@ -23,7 +23,7 @@ const REPLY_PATIENCE: Option<Duration> = Some(Duration::from_secs(1));
 const FIRST_FPDU_TURNS: u32 = 2;
 
 /// A request that was delivered and waits for its consumer's answer. Dropping the request closes
-/// the connection. A consumer's socket is not closed but returned to the consumer. Then the request
+/// the connection. A consumer's socket is returned to the consumer instead; before that the request
 /// is rejected, because it was taken from the stream and the peer waits for an answer.
 pub struct SoftRequest {
     shared: Arc<Shared>,

@@ -50,7 +50,8 @@ impl Layout {
         })
     }
 
-    /// Copies `from` to `to` unless it is there already, mode included. Returns the new path.
+    /// Copies `from` with its mode to `to`, unless `to` has this content already. Returns the new
+    /// path.
     pub(crate) fn file(&mut self, from: &Path, to: &str) -> Result<PathBuf> {
         let target = self.target(to)?;
         let content = fs::read(from).with_context(|| format!("reading {}", from.display()))?;

@@ -9,6 +9,9 @@ import struct
 import termios
 
 TCP = socket.IPPROTO_TCP
+SO_TIMESTAMP = 29
+SO_ZEROCOPY = 60
+TCP_FASTOPEN_CONNECT = 30
 
 
 def connected(host="127.0.0.1", listening=("127.0.0.1",)):
@@ -31,7 +34,7 @@ assert len(descriptors() - before) == 2
 assert peer == client.getsockname() == server.getpeername()
 assert server.getsockname() == client.getpeername() == listener.getsockname()
 
-# A child sees the names of both ends, and so does another program.
+# A child sees the addresses of both ends, and so does another program.
 child = os.fork()
 if child == 0:
     assert server.getpeername() == peer and client.getsockname() == peer
@@ -120,10 +123,10 @@ with socket.socket() as narrow:
 
 # Options that only TCP keeps.
 for level, name, value in (
-    (socket.SOL_SOCKET, 60, 1),
-    (socket.SOL_SOCKET, 29, 1),
+    (socket.SOL_SOCKET, SO_ZEROCOPY, 1),
+    (socket.SOL_SOCKET, SO_TIMESTAMP, 1),
     (socket.SOL_SOCKET, socket.SO_RCVLOWAT, 5),
-    (TCP, 30, 1),
+    (TCP, TCP_FASTOPEN_CONNECT, 1),
 ):
     with socket.socket() as special:
         special.setsockopt(level, name, value)
