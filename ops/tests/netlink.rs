@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use ops::netlink::{Change, Error, LinkAddress, NetStack, PortReservation, Reach, RouteQuery};
 use rustix::io::Errno;
-use stack_tests::{NetSpace, Program, Veth, not_run};
+use stack_tests::{NetSpace, Program, Veth, available, not_run};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -53,9 +53,7 @@ fn sources(stack: &NetStack, to: &str) -> Result<Vec<String>> {
 
 #[test]
 fn local_addresses_that_reach_a_destination_are_in_order_of_preference() -> Result<()> {
-    let Some(Lab { stack, veth: _veth }) = lab()? else {
-        return Ok(());
-    };
+    let Lab { stack, veth: _veth } = available!(lab()?);
     ip("address add 192.0.2.7/24 dev near")?;
     for name in ["other", "third"] {
         ip(&format!("link add {name} type veth peer name {name}-end"))?;
@@ -91,9 +89,7 @@ fn local_addresses_that_reach_a_destination_are_in_order_of_preference() -> Resu
 
 #[test]
 fn ipv6_sources_are_wide_enough_for_their_destination() -> Result<()> {
-    let Some(Lab { stack, veth: _veth }) = lab()? else {
-        return Ok(());
-    };
+    let Lab { stack, veth: _veth } = available!(lab()?);
     ip("address add 2001:db8::7/64 dev near nodad preferred_lft 0")?;
     ensure!(sources(&stack, "2001:db8::2")? == ["2001:db8::1", "fe80::1"]);
     let local = sources(&stack, "::1")?;
@@ -103,9 +99,7 @@ fn ipv6_sources_are_wide_enough_for_their_destination() -> Result<()> {
 
 #[test]
 fn the_next_hop_is_the_destination_or_its_router() -> Result<()> {
-    let Some(Lab { stack, veth: _veth }) = lab()? else {
-        return Ok(());
-    };
+    let Lab { stack, veth: _veth } = available!(lab()?);
     ip("route add 198.51.100.0/24 via 192.0.2.2")?;
     ip("route add 203.0.113.0/24 via inet6 fe80::2 dev near")?;
     let near = index_of(&stack, Veth::NEAR)?;
@@ -131,9 +125,7 @@ fn the_next_hop_is_the_destination_or_its_router() -> Result<()> {
 
 #[test]
 fn destinations_without_a_route_fail_as_connect_does() -> Result<()> {
-    let Some(Lab { stack, veth: _veth }) = lab()? else {
-        return Ok(());
-    };
+    let Lab { stack, veth: _veth } = available!(lab()?);
     ip("route add unreachable 198.51.100.0/24")?;
     ip("route add prohibit 198.51.101.0/24")?;
     for (to, errno) in [
@@ -151,9 +143,7 @@ fn destinations_without_a_route_fail_as_connect_does() -> Result<()> {
 
 #[test]
 fn the_link_layer_address_of_the_next_hop_is_resolved() -> Result<()> {
-    let Some(Lab { stack, veth: _veth }) = lab()? else {
-        return Ok(());
-    };
+    let Lab { stack, veth: _veth } = available!(lab()?);
     for to in ["192.0.2.2", "fe80::2"] {
         let mut query = RouteQuery::to(parsed(to));
         query.device = Some(index_of(&stack, Veth::NEAR)?);
@@ -173,9 +163,7 @@ fn the_link_layer_address_of_the_next_hop_is_resolved() -> Result<()> {
 
 #[test]
 fn a_next_hop_that_never_answers_costs_no_more_than_the_bound() -> Result<()> {
-    let Some(Lab { stack, veth: _veth }) = lab()? else {
-        return Ok(());
-    };
+    let Lab { stack, veth: _veth } = available!(lab()?);
     let route = stack.route(&RouteQuery::to(parsed("192.0.2.99")))?;
     let begin = Instant::now();
     let found = stack.link_address(&route, Duration::from_millis(50))?;
@@ -186,13 +174,10 @@ fn a_next_hop_that_never_answers_costs_no_more_than_the_bound() -> Result<()> {
 
 #[test]
 fn a_port_is_reserved_for_one_address_or_for_all() -> Result<()> {
-    let Some(Lab {
+    let Lab {
         stack: _stack,
         veth: _veth,
-    }) = lab()?
-    else {
-        return Ok(());
-    };
+    } = available!(lab()?);
     let one = PortReservation::new("192.0.2.1:4000".parse()?)?;
     ensure!(one.local() == "192.0.2.1:4000".parse()?);
     // The number is free at another address, but then not at all addresses.
@@ -210,9 +195,7 @@ fn a_port_is_reserved_for_one_address_or_for_all() -> Result<()> {
 
 #[test]
 fn a_change_of_the_mtu_is_reported() -> Result<()> {
-    let Some(Lab { stack, veth: _veth }) = lab()? else {
-        return Ok(());
-    };
+    let Lab { stack, veth: _veth } = available!(lab()?);
     ensure!(stack.mtu_to(Veth::FAR_V4)? == 1500);
     stack.changes()?;
     ip("link set near mtu 1400")?;
@@ -236,9 +219,7 @@ fn a_change_of_the_mtu_is_reported() -> Result<()> {
 
 #[test]
 fn changes_drop_cached_routes() -> Result<()> {
-    let Some(Lab { stack, veth: _veth }) = lab()? else {
-        return Ok(());
-    };
+    let Lab { stack, veth: _veth } = available!(lab()?);
     let query = RouteQuery::to(parsed("198.51.100.1"));
     ensure!(stack.route(&query).is_err());
     let before = stack.generation()?;
@@ -255,9 +236,7 @@ fn changes_drop_cached_routes() -> Result<()> {
 
 #[test]
 fn added_and_removed_addresses_are_reported() -> Result<()> {
-    let Some(Lab { stack, veth: _veth }) = lab()? else {
-        return Ok(());
-    };
+    let Lab { stack, veth: _veth } = available!(lab()?);
     let device = index_of(&stack, Veth::NEAR)?;
     let ip_added = parsed("192.0.2.9");
     for (command, present) in [("add", true), ("del", false)] {
@@ -276,9 +255,7 @@ fn added_and_removed_addresses_are_reported() -> Result<()> {
 
 #[test]
 fn changes_beyond_the_limit_are_reported_as_lost() -> Result<()> {
-    let Some(Lab { stack, veth: _veth }) = lab()? else {
-        return Ok(());
-    };
+    let Lab { stack, veth: _veth } = available!(lab()?);
     stack.changes()?;
     let commands: String = (0..1500)
         .map(|n| format!("route add 10.{}.{}.0/24 dev near\n", n / 250, n % 250))
@@ -294,9 +271,7 @@ fn changes_beyond_the_limit_are_reported_as_lost() -> Result<()> {
 
 #[test]
 fn marked_devices_are_known_as_rdma_devices() -> Result<()> {
-    let Some(Lab { stack, veth: _veth }) = lab()? else {
-        return Ok(());
-    };
+    let Lab { stack, veth: _veth } = available!(lab()?);
     ensure!(!stack.rdma()?.can(Veth::NEAR));
     let before = stack.generation()?;
     stack.mark_rdma(Veth::NEAR)?;

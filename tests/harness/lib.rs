@@ -21,7 +21,8 @@
 //!   TCP.
 //! - [`let_others_run`] waits until the bytes in transit have been received.
 //! - [`load_staged`] lets a suite call the staged libraries in its own process.
-//! - [`not_run()`] reports that a test could not check its subject on this machine.
+//! - [`not_run()`] reports that a test could not check its subject on this machine, and
+//!   [`available!`] ends such a test.
 //! - [`StackEnv`] is the common case: the staged libraries, one IA on `lo`, a network namespace.
 
 mod c_examples;

@@ -12,3 +12,18 @@ pub fn not_run(why: &str) {
     // Without a standard error the line cannot be counted.
     let _ = std::io::stderr().write_all(format!("\nNOT RUN: {name}: {why}\n").as_bytes());
 }
+
+/// The value of an `Option`. With `None`, the calling test returns, because its subject is not
+/// available on this machine. The reason is the second argument, or has been reported already.
+#[macro_export]
+macro_rules! available {
+    ($option:expr $(, $why:expr)? $(,)?) => {
+        match $option {
+            Some(value) => value,
+            None => {
+                $($crate::not_run($why);)?
+                return Ok(());
+            }
+        }
+    };
+}

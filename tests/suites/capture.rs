@@ -3,7 +3,9 @@
 
 use anyhow::{Context, Result, ensure};
 use stack_tests::raw::{REPLY, REQUEST, RawPeer, SEND_HELLO};
-use stack_tests::{Capture, DEADLINE, Decoded, NetSpace, Peers, Registry, Veth, not_run, orderly};
+use stack_tests::{
+    Capture, DEADLINE, Decoded, NetSpace, Peers, Registry, Veth, available, not_run, orderly,
+};
 
 /// The conditions that every capture of the stack's traffic must meet.
 fn is_clean(decoded: &Decoded) -> Result<()> {
@@ -50,9 +52,7 @@ fn exchange(settings: &str) -> Result<Option<Decoded>> {
 
 #[test]
 fn all_message_kinds_of_a_connection_are_decoded() -> Result<()> {
-    let Some(decoded) = exchange("messages=10 size=1000")? else {
-        return Ok(());
-    };
+    let decoded = available!(exchange("messages=10 size=1000")?);
     is_clean(&decoded)?;
     contains(
         &decoded,
@@ -69,9 +69,7 @@ fn all_message_kinds_of_a_connection_are_decoded() -> Result<()> {
 
 #[test]
 fn messages_of_many_frames_are_decoded() -> Result<()> {
-    let Some(decoded) = exchange("messages=20 size=60000")? else {
-        return Ok(());
-    };
+    let decoded = available!(exchange("messages=20 size=60000")?);
     is_clean(&decoded)?;
     let frames = decoded.count("Good CRC32");
     ensure!(frames >= 2 * 20, "only {frames} FPDUs for 40 messages");
@@ -113,10 +111,7 @@ fn lengths_over_ethernet(near: &str, far: &str) -> Result<Option<Vec<usize>>> {
 
 #[test]
 fn our_ends_exchange_long_fpdus_over_short_segments() -> Result<()> {
-    let Some(lengths) = lengths_over_ethernet("", "")? else {
-        not_run("no network namespaces");
-        return Ok(());
-    };
+    let lengths = available!(lengths_over_ethernet("", "")?, "no network namespaces");
     // 60,000 bytes in frames of 16 KiB are four frames.
     let long = lengths.iter().filter(|len| **len == 16 * 1024 + 18).count();
     ensure!(long >= 2 * 3 * 3, "{long} long FPDUs among {lengths:?}");
@@ -128,10 +123,10 @@ fn our_ends_exchange_long_fpdus_over_short_segments() -> Result<()> {
 #[test]
 fn peers_of_another_implementation_get_one_fpdu_a_segment() -> Result<()> {
     for settings in [["long_fpdus=off", ""], ["", "long_fpdus=off"]] {
-        let Some(lengths) = lengths_over_ethernet(settings[0], settings[1])? else {
-            not_run("no network namespaces");
-            return Ok(());
-        };
+        let lengths = available!(
+            lengths_over_ethernet(settings[0], settings[1])?,
+            "no network namespaces"
+        );
         let longest = lengths.iter().copied().max().unwrap_or_default();
         ensure!(SEGMENT_ULPDU.contains(&longest), "{settings:?}: {longest}");
     }
@@ -141,10 +136,7 @@ fn peers_of_another_implementation_get_one_fpdu_a_segment() -> Result<()> {
 #[test]
 fn the_check_detects_a_bad_crc_and_unexpected_bytes() -> Result<()> {
     let _net = NetSpace::enter()?;
-    let Some(capture) = Capture::start()? else {
-        not_run(FORBIDDEN);
-        return Ok(());
-    };
+    let capture = available!(Capture::start()?, FORBIDDEN);
     let (active, passive) = RawPeer::pair()?;
     let (mut active, mut passive) = (RawPeer::over(active)?, RawPeer::over(passive)?);
     active.send(&REQUEST)?;

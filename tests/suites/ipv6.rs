@@ -1,7 +1,7 @@
 //! DAT over IPv6: the addresses that a program receives and passes, and transfers of data.
 
 use anyhow::{Result, ensure};
-use stack_tests::{DEADLINE, Finished, Peers, Registry, Veth, not_run, orderly};
+use stack_tests::{DEADLINE, Finished, Peers, Registry, Veth, available, not_run, orderly};
 
 /// A registry line for an adapter with this name and these IA parameters.
 fn line(name: &str, parameters: &str) -> String {
@@ -30,9 +30,7 @@ fn check_output(finished: Finished, wanted: &[&str]) -> Result<()> {
 
 #[test]
 fn connections_over_the_loopback_device() -> Result<()> {
-    let Some(peers) = on_loopback()? else {
-        return Ok(());
-    };
+    let peers = available!(on_loopback()?);
     let listener = peers.start_ready("listen ia=v6")?;
     let client = orderly(peers.start("connect ia=v6 host=::1")?)?;
     check_output(client, &["DATA", "LOCAL ::1\n", "REMOTE ::1\n"])?;
@@ -42,9 +40,7 @@ fn connections_over_the_loopback_device() -> Result<()> {
 
 #[test]
 fn sockets_that_were_streams_before() -> Result<()> {
-    let Some(peers) = on_loopback()? else {
-        return Ok(());
-    };
+    let peers = available!(on_loopback()?);
     let passive = peers.start("ssp ia=v6 host=::1 socket=accept greet=1")?;
     peers.env.net.wait_for_listener(7471, DEADLINE)?;
     let active = peers.start("upgrade ia=v6 host=::1 socket=connect greet=1")?;
@@ -77,10 +73,7 @@ fn addresses_that_are_valid_on_one_link_only() -> Result<()> {
 /// parameters. `sees` are the addresses of both ends that the connecting end receives.
 fn exchange_over_ethernet(adapters: [&str; 2], host: &str, sees: [&str; 2]) -> Result<()> {
     let mut peers = Peers::new()?;
-    let Some(veth) = Veth::create_ipv6(&peers.env.net)? else {
-        not_run("no network namespaces");
-        return Ok(());
-    };
+    let veth = available!(Veth::create_ipv6(&peers.env.net)?, "no network namespaces");
     let lines = [line("near", adapters[0]), line("far", adapters[1])];
     peers.env.registry = Registry::with_text(&lines.concat())?;
     let listener = peers

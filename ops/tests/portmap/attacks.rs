@@ -18,7 +18,7 @@ use nix::sys::socket::{
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Gid, Pid, Uid, fork, geteuid, setgid, setgroups, setuid};
 use ops::portmap::{Answer, Asking, Offering, PortMapper, Role};
-use stack_tests::not_run;
+use stack_tests::{available, not_run};
 
 use crate::{LOCALHOST, Own, WITHIN, mapped, mapper};
 
@@ -119,9 +119,7 @@ fn become_user(user: u32) -> Result<()> {
 
 #[test]
 fn a_client_passes_no_descriptor_to_the_server() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let thief = packets()?;
     bind(thief.as_raw_fd(), &server_name()?)?;
     listen(&thief, Backlog::new(8)?)?;
@@ -146,9 +144,7 @@ fn a_client_passes_no_descriptor_to_the_server() -> Result<()> {
 
 #[test]
 fn a_service_ends_with_its_process_though_the_server_reads_nothing() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let stopped = packets()?;
     bind(stopped.as_raw_fd(), &server_name()?)?;
     listen(&stopped, Backlog::new(8)?)?;
@@ -166,9 +162,7 @@ fn a_service_ends_with_its_process_though_the_server_reads_nothing() -> Result<(
 
 #[test]
 fn the_service_of_another_user_is_found_as_long_as_that_user_listens() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let mut server = mapper();
     let tcp = TcpListener::bind((LOCALHOST, 0))?;
     server.offer(Offering::new(tcp.local_addr()?, mapped(41000)));
@@ -196,9 +190,7 @@ fn the_service_of_another_user_is_found_as_long_as_that_user_listens() -> Result
 
 #[test]
 fn a_user_cannot_offer_the_service_of_another_user() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let (victim, tcp) = (mapped(2000), TcpListener::bind((LOCALHOST, 0))?);
     let _listens = TcpListener::bind(victim)?;
     let mut server = mapper();
@@ -227,9 +219,7 @@ fn a_user_cannot_offer_the_service_of_another_user() -> Result<()> {
 /// Offerings of root are trusted without a check: a server may have dropped its privileges since.
 #[test]
 fn root_offers_anything() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let mut client = mapper();
     let mut peggy = Other::begin(PEGGY, |wait| {
         let own = TcpListener::bind((LOCALHOST, 0))?;
@@ -247,9 +237,7 @@ fn root_offers_anything() -> Result<()> {
 
 #[test]
 fn other_users_do_not_use_up_the_server_s_descriptors() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let tcp = TcpListener::bind((LOCALHOST, 0))?;
     let service = tcp.local_addr()?;
     let mut server = mapper();
@@ -295,9 +283,7 @@ fn other_users_do_not_use_up_the_server_s_descriptors() -> Result<()> {
 /// refused too.
 #[test]
 fn a_client_that_is_refused_waits_ever_longer() -> Result<()> {
-    let Some(_net) = crate::own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(crate::own_network()?);
     let server = packets()?;
     bind(server.as_raw_fd(), &server_name()?)?;
     listen(&server, Backlog::new(8)?)?;
@@ -323,9 +309,7 @@ fn a_client_that_is_refused_waits_ever_longer() -> Result<()> {
 
 #[test]
 fn a_server_without_a_free_number_answers_and_does_not_spin() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let tcp = TcpListener::bind((LOCALHOST, 0))?;
     let service = tcp.local_addr()?;
     let mut client = mapper();

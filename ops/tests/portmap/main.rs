@@ -17,7 +17,7 @@ use nix::sys::socket::bind;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
 use ops::portmap::{Answer, Asking, Message, Offering, PORT, PortMapper, Role};
-use stack_tests::{NetSpace, not_run};
+use stack_tests::{NetSpace, available, not_run};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -97,9 +97,7 @@ fn until_answered(service: SocketAddr, expected: Answer) -> Result<()> {
 
 #[test]
 fn a_service_that_is_offered_is_found_and_another_is_refused() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let (tcp, mut mapper) = (listener()?, mapper());
     let service = tcp.local_addr()?;
     mapper.offer(offering(service, 41000));
@@ -124,9 +122,7 @@ fn a_service_that_is_offered_is_found_and_another_is_refused() -> Result<()> {
 
 #[test]
 fn a_host_without_port_mapper_costs_nothing_and_a_silent_one_the_bound() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let begin = Instant::now();
     ensure!(Asking::begin(mapped(80), WITHIN)?.wait() == Answer::Absent);
     ensure!(begin.elapsed() < WITHIN / 2);
@@ -139,9 +135,7 @@ fn a_host_without_port_mapper_costs_nothing_and_a_silent_one_the_bound() -> Resu
 
 #[test]
 fn a_peer_without_this_project_receives_no_byte_at_its_service() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let service = listener()?;
     service.set_nonblocking(true)?;
     let address = service.local_addr()?;
@@ -162,9 +156,7 @@ fn a_peer_without_this_project_receives_no_byte_at_its_service() -> Result<()> {
 
 #[test]
 fn the_first_process_answers_for_all() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let (tcp_a, tcp_b) = (listener()?, listener()?);
     let (mut a, mut b) = (mapper(), mapper());
     a.offer(offering(tcp_a.local_addr()?, 41000));
@@ -198,9 +190,7 @@ fn until_it_leaves(mapper: &mut PortMapper) -> Result<()> {
 
 #[test]
 fn a_survivor_takes_over_from_a_server_that_leaves() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let listeners = [listener()?, listener()?, listener()?];
     let mut mappers = [mapper(), mapper(), mapper()];
     for (n, (mapper, tcp)) in (0..).zip(mappers.iter_mut().zip(&listeners)) {
@@ -224,9 +214,7 @@ fn a_survivor_takes_over_from_a_server_that_leaves() -> Result<()> {
 
 #[test]
 fn a_survivor_takes_over_from_a_process_that_was_killed() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let (tcp_a, tcp_b) = (listener()?, listener()?);
     let (service_a, service_b) = (tcp_a.local_addr()?, tcp_b.local_addr()?);
     // SAFETY: the child makes system calls and allocates. The allocator of glibc is consistent in
@@ -259,9 +247,7 @@ fn a_survivor_takes_over_from_a_process_that_was_killed() -> Result<()> {
 /// the datagrams are answered.
 #[test]
 fn a_service_that_was_offered_before_the_question_is_found() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let (tcp_a, tcp_b) = (listener()?, listener()?);
     let mut server = mapper();
     server.offer(offering(tcp_a.local_addr()?, 41000));
@@ -294,9 +280,7 @@ fn a_service_that_was_offered_before_the_question_is_found() -> Result<()> {
 
 #[test]
 fn a_persistent_question_outlives_a_gap_between_two_servers() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let (tcp_a, tcp_b) = (listener()?, listener()?);
     let service = tcp_b.local_addr()?;
     let mut asking = Asking::begin_persistent(service, WITHIN)?;
@@ -328,9 +312,7 @@ fn a_persistent_question_outlives_a_gap_between_two_servers() -> Result<()> {
 
 #[test]
 fn an_address_that_is_free_a_moment_later_is_bound_soon() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let other = UdpSocket::bind((LOCALHOST, PORT))?;
     let (tcp, mut mapper) = (listener()?, mapper());
     mapper.offer(offering(tcp.local_addr()?, 41000));
@@ -351,9 +333,7 @@ fn an_address_that_is_free_a_moment_later_is_bound_soon() -> Result<()> {
 
 #[test]
 fn a_client_whose_servers_end_in_a_row_takes_over_soon() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let (tcp_a, tcp_b) = (listener()?, listener()?);
     let mut client = mapper();
     for turn in 0..20 {
@@ -378,9 +358,7 @@ fn a_client_whose_servers_end_in_a_row_takes_over_soon() -> Result<()> {
 
 #[test]
 fn of_one_service_the_newest_is_answered_and_when_it_goes_the_one_before() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let tcp = listener()?;
     let service = tcp.local_addr()?;
     let (mut a, mut b) = (mapper(), mapper());
@@ -407,9 +385,7 @@ fn of_one_service_the_newest_is_answered_and_when_it_goes_the_one_before() -> Re
 
 #[test]
 fn malformed_datagrams_get_no_answer_and_have_no_effect() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let (tcp, mut mapper) = (listener()?, mapper());
     let service = tcp.local_addr()?;
     mapper.offer(offering(service, 41000));
@@ -438,9 +414,7 @@ fn malformed_datagrams_get_no_answer_and_have_no_effect() -> Result<()> {
 
 #[test]
 fn where_another_port_mapper_runs_it_answers_and_nothing_breaks() -> Result<()> {
-    let Some(_net) = own_network()? else {
-        return Ok(());
-    };
+    let _net = available!(own_network()?);
     let other = UdpSocket::bind((LOCALHOST, PORT))?;
     let (tcp, mut mapper) = (listener()?, mapper());
     mapper.offer(offering(tcp.local_addr()?, 41000));

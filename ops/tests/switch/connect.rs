@@ -8,7 +8,7 @@ use host::locks::IgnorePoison as _;
 use ops::rules::Role;
 use ops::{DecisionTrace, Intent, Plan, Reason, Switch, WITHIN};
 use rustix::io::Errno;
-use stack_tests::{NetSpace, Veth, not_run};
+use stack_tests::{NetSpace, Veth, available};
 
 use crate::lab::{Accepted, End, LOCALHOST, Lab, NO_CHILDREN, exchange, intent};
 use crate::unix_protocol::UnixProtocol;
@@ -20,9 +20,7 @@ fn unix() -> [UnixProtocol; 1] {
 #[test]
 fn a_rule_that_says_tcp_decides_without_a_socket() -> Result<()> {
     let rules = "use both connect * *:80\nuse tcp listen * *:*\nuse tcp connect probe *:80-90";
-    let Some(lab) = Lab::new(rules, &unix())? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new(rules, &unix())?);
     let reason = |port| lab.switch.connects_by_tcp((LOCALHOST, port).into());
     ensure!(reason(80).is_none(), "an earlier rule matches");
     ensure!(reason(85) == Some(Reason::Rule { line: 3 }));
@@ -37,9 +35,7 @@ fn a_rule_that_says_tcp_decides_without_a_socket() -> Result<()> {
     };
     ensure!(hits(&lab) == [0, 0, 1], "only such decisions are counted");
     // The device is known after the route was looked up.
-    let Some(by_device) = Lab::new("use tcp connect * *:* interface=lo", &unix())? else {
-        return Ok(());
-    };
+    let by_device = available!(Lab::new("use tcp connect * *:* interface=lo", &unix())?);
     ensure!(
         by_device
             .switch
@@ -51,9 +47,7 @@ fn a_rule_that_says_tcp_decides_without_a_socket() -> Result<()> {
 
 #[test]
 fn a_connection_between_two_switched_ends_is_offloaded() -> Result<()> {
-    let Some(lab) = Lab::new("", &unix())? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &unix())?);
     let service = lab.service()?;
     let (mut client, server) = lab.connect(service.address()?)?.accepted_by(&service)?;
     ensure!(client.outcome() == "unix");
@@ -62,9 +56,7 @@ fn a_connection_between_two_switched_ends_is_offloaded() -> Result<()> {
 
 #[test]
 fn both_ends_have_the_same_addresses_as_over_tcp() -> Result<()> {
-    let Some(lab) = Lab::new("", &unix())? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &unix())?);
     let service = lab.service()?;
     let to = service.address()?;
     let (client, server) = lab.connect(to)?.accepted_by(&service)?;
@@ -80,9 +72,7 @@ fn both_ends_have_the_same_addresses_as_over_tcp() -> Result<()> {
 
 #[test]
 fn a_rule_keeps_a_socket_on_tcp() -> Result<()> {
-    let Some(lab) = Lab::new("# first\nuse tcp connect probe *:*", &unix())? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("# first\nuse tcp connect probe *:*", &unix())?);
     let service = lab.service()?;
     let (mut client, server) = lab.connect(service.address()?)?.accepted_by(&service)?;
     ensure!(client.outcome() == "tcp: line 2 of the rule file says tcp");
@@ -97,9 +87,7 @@ fn a_rule_keeps_a_socket_on_tcp() -> Result<()> {
 
 #[test]
 fn without_rules_netlink_or_a_route_a_connection_uses_tcp() -> Result<()> {
-    let Some(lab) = Lab::new("", &unix())? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &unix())?);
     let unreachable: SocketAddr = "198.51.100.1:80".parse()?;
     ensure!(lab.reason(unreachable)? == Reason::NoRoute(Errno::NETUNREACH));
     let without_netlink = |rules| -> Result<Plan> {
@@ -117,9 +105,7 @@ fn without_rules_netlink_or_a_route_a_connection_uses_tcp() -> Result<()> {
 
 #[test]
 fn an_option_that_only_tcp_has_keeps_a_socket_there() -> Result<()> {
-    let Some(lab) = Lab::new("", &unix())? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &unix())?);
     let option = "TCP_FASTOPEN_CONNECT";
     let intent = Intent {
         tcp_only: Some(option),
@@ -134,10 +120,10 @@ fn an_option_that_only_tcp_has_keeps_a_socket_there() -> Result<()> {
 fn the_device_of_the_route_decides() -> Result<()> {
     let net = NetSpace::enter()?;
     let alone = NO_CHILDREN.write().ignore_poison();
-    let Some(_veth) = Veth::create(&net)? else {
-        not_run("no network namespaces; run as root or allow user namespaces");
-        return Ok(());
-    };
+    let _veth = available!(
+        Veth::create(&net)?,
+        "no network namespaces; run as root or allow user namespaces"
+    );
     drop(alone);
     let rules = "use tcp connect * *:81 interface=near\nuse both connect * *:*";
     let lab = Lab::here(rules, &unix())?;

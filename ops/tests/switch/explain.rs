@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use anyhow::{Result, ensure};
 use ops::DecisionTrace;
 use ops::rules::Role;
+use stack_tests::available;
 
 use crate::lab::{LOCALHOST, Lab, intent};
 use crate::unix_protocol::UnixProtocol;
@@ -30,9 +31,10 @@ fn every_step_is_explained_in_order() -> Result<()> {
         ..UnixProtocol::default()
     };
     rdma.capabilities.needs_rule_within_host = true;
-    let Some(lab) = Lab::new("# one\nuse both connect probe *:*", &[rdma, asks])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new(
+        "# one\nuse both connect probe *:*",
+        &[rdma, asks]
+    )?);
     let to = SocketAddr::new(LOCALHOST, 80);
     let steps = explained(&lab, Role::Connect, to);
     let expected = [
@@ -61,9 +63,7 @@ fn every_step_is_explained_in_order() -> Result<()> {
 fn listening_and_rules_are_explained_too() -> Result<()> {
     let rules = "use tcp connect * *:22\nuse offload connect * *:23 protocol=other\n\
                  use offload listen * *:24 protocol=other";
-    let Some(lab) = Lab::new(rules, &[UnixProtocol::default()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new(rules, &[UnixProtocol::default()])?);
     let at = |port| SocketAddr::new(LOCALHOST, port);
     let last = |role, port| explained(&lab, role, at(port)).pop().unwrap_or_default();
     ensure!(last(Role::Listen, 80) == "verdict: unix and tcp");
@@ -79,9 +79,7 @@ fn listening_and_rules_are_explained_too() -> Result<()> {
 
 #[test]
 fn an_explanation_has_no_side_effects() -> Result<()> {
-    let Some(lab) = Lab::new("", &[UnixProtocol::default()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &[UnixProtocol::default()])?);
     let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
     plain.set_nonblocking(true)?;
     explained(&lab, Role::Connect, plain.local_addr()?);

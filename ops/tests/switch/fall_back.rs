@@ -8,6 +8,7 @@ use anyhow::{Result, ensure};
 use ops::rules::Role;
 use ops::{DecisionTrace, Plan, WITHIN};
 use rustix::io::Errno;
+use stack_tests::available;
 
 use crate::lab::{Accepted, DEADLINE, End, LOCALHOST, Lab, carrier, exchange, intent};
 use crate::unix_protocol::{Behaviour, UnixProtocol};
@@ -39,18 +40,14 @@ fn falls_back(behaviour: Behaviour) -> Result<Option<String>> {
 
 #[test]
 fn a_listener_that_refuses() -> Result<()> {
-    let Some(outcome) = falls_back(Behaviour::Refuse)? else {
-        return Ok(());
-    };
+    let outcome = available!(falls_back(Behaviour::Refuse)?);
     ensure!(outcome == "tcp: the peer refused", "{outcome}");
     Ok(())
 }
 
 #[test]
 fn a_peer_of_another_version() -> Result<()> {
-    let Some(outcome) = falls_back(Behaviour::OtherVersion)? else {
-        return Ok(());
-    };
+    let outcome = available!(falls_back(Behaviour::OtherVersion)?);
     ensure!(
         outcome == "tcp: the peer speaks another version",
         "{outcome}"
@@ -60,9 +57,7 @@ fn a_peer_of_another_version() -> Result<()> {
 
 #[test]
 fn a_peer_that_breaks_off_in_mid_handshake() -> Result<()> {
-    let Some(outcome) = falls_back(Behaviour::BreakOff)? else {
-        return Ok(());
-    };
+    let outcome = available!(falls_back(Behaviour::BreakOff)?);
     ensure!(outcome.starts_with("tcp: failed: "), "{outcome}");
     Ok(())
 }
@@ -70,9 +65,7 @@ fn a_peer_that_breaks_off_in_mid_handshake() -> Result<()> {
 #[test]
 fn a_peer_that_stalls_costs_the_bound_and_no_more() -> Result<()> {
     let begin = Instant::now();
-    let Some(outcome) = falls_back(Behaviour::Stall)? else {
-        return Ok(());
-    };
+    let outcome = available!(falls_back(Behaviour::Stall)?);
     ensure!(
         outcome == format!("tcp: no connection was made within {WITHIN:?}"),
         "{outcome}"
@@ -88,9 +81,7 @@ fn the_bound_is_that_of_the_rule() -> Result<()> {
         ..UnixProtocol::default()
     };
     let rules = "use both connect * *:* within=7ms\n";
-    let Some(lab) = Lab::new(rules, &[stalls])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new(rules, &[stalls])?);
     let service = lab.service()?;
     let to = service.address()?;
     let end = lab.connect(to)?.decided(to)?;
@@ -104,9 +95,7 @@ fn the_bound_is_that_of_the_rule() -> Result<()> {
 
 #[test]
 fn a_peer_without_the_protocol() -> Result<()> {
-    let Some(lab) = Lab::new("", &[UnixProtocol::default()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &[UnixProtocol::default()])?);
     let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
     let to = plain.local_addr()?;
     let mut end = lab.connect(to)?.decided(to)?;
@@ -117,9 +106,7 @@ fn a_peer_without_the_protocol() -> Result<()> {
 
 #[test]
 fn a_connect_without_a_listener_gets_the_error_of_tcp() -> Result<()> {
-    let Some(lab) = Lab::new("", &[UnixProtocol::default()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &[UnixProtocol::default()])?);
     let to: SocketAddr = (LOCALHOST, 9).into();
     let error = lab.connect(to).and_then(|end| end.decided(to)).err();
     ensure!(error.and_then(|error| error.downcast().ok()) == Some(Errno::CONNREFUSED));
@@ -128,9 +115,7 @@ fn a_connect_without_a_listener_gets_the_error_of_tcp() -> Result<()> {
 
 #[test]
 fn an_attempt_that_was_dropped_is_never_accepted() -> Result<()> {
-    let Some(lab) = Lab::new("", &[UnixProtocol::default()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &[UnixProtocol::default()])?);
     let service = lab.service()?;
     let to = service.address()?;
     let begun = lab.connect(to)?;
@@ -145,9 +130,7 @@ fn an_attempt_that_was_dropped_is_never_accepted() -> Result<()> {
 
 #[test]
 fn reasons_are_counted() -> Result<()> {
-    let Some(lab) = Lab::new("", &[UnixProtocol::default()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &[UnixProtocol::default()])?);
     for _ in 0..3 {
         let to: SocketAddr = (LOCALHOST, 9).into();
         ensure!(lab.connect(to).is_err(), "a service at port 9");
@@ -160,9 +143,7 @@ fn reasons_are_counted() -> Result<()> {
 #[test]
 fn where_tcp_is_not_permitted_the_bound_is_longer_unless_a_rule_sets_it() -> Result<()> {
     let rules = "use offload connect * *:1\nuse offload connect * *:2 within=7ms\n";
-    let Some(lab) = Lab::new(rules, &[UnixProtocol::default()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new(rules, &[UnixProtocol::default()])?);
     for (port, within) in [
         (1, 10 * DEADLINE),
         (2, Duration::from_millis(7)),
@@ -194,9 +175,7 @@ fn where_tcp_is_not_permitted_the_call_fails() -> Result<()> {
             Behaviour::Stall => "use offload connect * *:* within=100ms\n",
             _ => "use offload connect * *:*\n",
         };
-        let Some(lab) = Lab::new(rules, &[protocol])? else {
-            return Ok(());
-        };
+        let lab = available!(Lab::new(rules, &[protocol])?);
         let service = lab.service()?;
         let to = service.address()?;
         let mut connecting = lab.connect(to);

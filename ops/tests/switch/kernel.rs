@@ -14,6 +14,7 @@ use ops::{
 };
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
+use stack_tests::available;
 
 use crate::lab::{LOCALHOST, Lab, carrier, exchange, intent};
 use crate::unix_protocol::UnixProtocol;
@@ -121,10 +122,11 @@ fn target(service: SocketAddr) -> KernelTarget {
 
 #[test]
 fn the_first_protocol_that_connects_in_the_kernel_has_the_connection() -> Result<()> {
-    let Some((lab, _kept)) = lab_with(&[("bad", &FAILS), ("good", &WORKS), ("last", &WORKS)])?
-    else {
-        return Ok(());
-    };
+    let (lab, _kept) = available!(lab_with(&[
+        ("bad", &FAILS),
+        ("good", &WORKS),
+        ("last", &WORKS)
+    ])?);
     let service = SocketAddr::new(LOCALHOST, 80);
     let mut offer = offer(&lab, service)?;
     ensure!(names(&offer) == ["bad", "good", "last", "unix"]);
@@ -142,9 +144,7 @@ fn the_first_protocol_that_connects_in_the_kernel_has_the_connection() -> Result
 
 #[test]
 fn a_connection_that_no_kernel_socket_carries_uses_the_other_protocols() -> Result<()> {
-    let Some((lab, _kept)) = lab_with(&[("bad", &FAILS), ("worse", &FAILS)])? else {
-        return Ok(());
-    };
+    let (lab, _kept) = available!(lab_with(&[("bad", &FAILS), ("worse", &FAILS)])?);
     let service = SocketAddr::new(LOCALHOST, 80);
     let mut offer = offer(&lab, service)?;
     let tried = lab.switch.connect_in_kernel(&target(service), &mut offer);
@@ -164,9 +164,7 @@ fn a_protocol_that_needs_a_rule_carries_connections_whose_rule_names_it() -> Res
     let both = "use both listen * *:*\nuse both connect * *:*\n";
     let named = "use both listen * *:* protocol=unix\nuse both connect * *:* protocol=unix\n";
     for (rules, carries) in [("", "tcp"), (both, "tcp"), (named, "unix")] {
-        let Some(lab) = Lab::new(rules, std::slice::from_ref(&protocol))? else {
-            return Ok(());
-        };
+        let lab = available!(Lab::new(rules, std::slice::from_ref(&protocol))?);
         let service = lab.service()?;
         let to = service.address()?;
         let (mut client, server) = lab.connect(to)?.accepted_by(&service)?;

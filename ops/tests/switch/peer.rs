@@ -10,7 +10,7 @@ use host::locks::IgnorePoison as _;
 use ops::portmap::PORT;
 use ops::{DecisionTrace, Outcome, Plan, Reserve};
 use rustix::io::Errno;
-use stack_tests::{NetSpace, not_run};
+use stack_tests::{NetSpace, available, not_run};
 
 use crate::lab::{Accepted, DEADLINE, End, LOCALHOST, Lab, NO_CHILDREN, carrier, exchange};
 use crate::unix_protocol::UnixProtocol;
@@ -24,9 +24,7 @@ fn asking() -> UnixProtocol {
 
 #[test]
 fn a_peer_that_offers_the_service_is_connected_to_by_the_protocol() -> Result<()> {
-    let Some(lab) = Lab::new("", &[asking()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &[asking()])?);
     let _mapper = lab.mapper();
     let service = lab.service()?;
     let to = service.address()?;
@@ -41,9 +39,7 @@ fn a_peer_that_offers_the_service_is_connected_to_by_the_protocol() -> Result<()
 #[test]
 fn a_service_of_this_process_is_found_while_nothing_answers() -> Result<()> {
     for rules in ["", "use offload connect * *:*\n"] {
-        let Some(lab) = Lab::new(rules, &[asking()])? else {
-            return Ok(());
-        };
+        let lab = available!(Lab::new(rules, &[asking()])?);
         let service = lab.service()?;
         let to = service.address()?;
         let (mut client, server) = lab.connect(to)?.accepted_by(&service)?;
@@ -55,9 +51,7 @@ fn a_service_of_this_process_is_found_while_nothing_answers() -> Result<()> {
 
 #[test]
 fn without_tcp_a_service_is_found_after_a_time_in_which_nothing_answers() -> Result<()> {
-    let Some(lab) = Lab::new("", &[asking()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &[asking()])?);
     let asks = Lab::here("use offload connect * *:*\n", &[asking()])?;
     let service = lab.service()?;
     let to = service.address()?;
@@ -78,9 +72,7 @@ fn without_tcp_a_service_is_found_after_a_time_in_which_nothing_answers() -> Res
 #[test]
 fn without_tcp_a_denial_is_not_cached() -> Result<()> {
     let rules = "use offload connect * *:1\nuse both connect * *:*\n";
-    let Some(lab) = Lab::new(rules, &[asking()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new(rules, &[asking()])?);
     let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
     let to = plain.local_addr()?;
     // This connection learns that no port mapper is here.
@@ -95,9 +87,7 @@ fn without_tcp_a_denial_is_not_cached() -> Result<()> {
 
 #[test]
 fn without_tcp_a_port_of_this_host_without_a_listener_is_refused_at_once() -> Result<()> {
-    let Some(lab) = Lab::new("use offload connect * *:*\n", &[asking()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("use offload connect * *:*\n", &[asking()])?);
     let refused = lab.connect((LOCALHOST, 1).into()).err();
     let refused = refused.and_then(|error| error.downcast::<Errno>().ok());
     ensure!(refused == Some(Errno::CONNREFUSED), "{refused:?}");
@@ -106,9 +96,7 @@ fn without_tcp_a_port_of_this_host_without_a_listener_is_refused_at_once() -> Re
 
 #[test]
 fn a_service_that_ended_is_offered_no_longer() -> Result<()> {
-    let Some(lab) = Lab::new("", &[asking()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &[asking()])?);
     let _mapper = lab.mapper();
     // This service keeps the mapper answering.
     let _other = lab.service()?;
@@ -125,9 +113,7 @@ fn a_service_that_ended_is_offered_no_longer() -> Result<()> {
 
 #[test]
 fn a_host_without_port_mapper_is_connected_to_by_tcp_at_once() -> Result<()> {
-    let Some(lab) = Lab::new("", &[asking()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &[asking()])?);
     let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
     let to = plain.local_addr()?;
     let mut end = lab.connect(to)?.decided(to)?;
@@ -142,9 +128,10 @@ fn a_host_without_port_mapper_is_connected_to_by_tcp_at_once() -> Result<()> {
 
 #[test]
 fn a_host_that_drops_datagrams_is_waited_for_once() -> Result<()> {
-    let Some(lab) = Lab::new("use both connect * *:* within=40ms\n", &[asking()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new(
+        "use both connect * *:* within=40ms\n",
+        &[asking()]
+    )?);
     let swallows = UdpSocket::bind((LOCALHOST, PORT))?;
     swallows.set_nonblocking(true)?;
     let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
@@ -171,9 +158,7 @@ fn a_host_that_drops_datagrams_is_waited_for_once() -> Result<()> {
 
 #[test]
 fn a_peers_answer_is_dropped_when_the_network_changes() -> Result<()> {
-    let Some(lab) = Lab::new("", &[asking()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &[asking()])?);
     let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
     let to = plain.local_addr()?;
     ensure!(
@@ -260,9 +245,7 @@ fn what_a_peer_said_holds_while_the_way_to_it_stays_the_same() -> Result<()> {
 
 #[test]
 fn a_connection_that_stays_on_tcp_has_reserved_no_port() -> Result<()> {
-    let Some(lab) = Lab::new("", &[asking()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &[asking()])?);
     let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
     let to = plain.local_addr()?;
     // The peer is asked first, then the cache.
@@ -283,9 +266,7 @@ fn a_protocol_that_need_not_ask_is_tried_where_the_peer_does_not_answer() -> Res
     let mut asks = asking();
     asks.name = "asks";
     let protocols = [asks, UnixProtocol::default()];
-    let Some(offers) = Lab::new("", &protocols)? else {
-        return Ok(());
-    };
+    let offers = available!(Lab::new("", &protocols)?);
     let service = offers.service()?;
     let to = service.address()?;
     // This socket has the port mapper's port and does not answer.
@@ -309,9 +290,7 @@ fn a_protocol_that_need_not_ask_is_tried_where_the_peer_does_not_answer() -> Res
 
 #[test]
 fn a_place_at_the_port_mapper_is_held_while_somebody_answers_and_no_longer() -> Result<()> {
-    let Some(lab) = Lab::new("", &[asking()])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &[asking()])?);
     let is_held = || UdpSocket::bind((LOCALHOST, PORT)).is_err();
     let first = lab.service()?;
     ensure!(!is_held(), "peers would wait for nobody");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use ops::Registry;
+use stack_tests::available;
 
 use crate::lab::{Lab, exchange};
 use crate::unix_protocol::{Behaviour, UnixProtocol};
@@ -51,9 +52,7 @@ fn several_protocols_serve_side_by_side() -> Result<()> {
     let protocols = [named("one"), named("two")];
     for name in ["one", "two"] {
         let rules = format!("use both listen * *:*\nuse both connect * *:* protocol={name}");
-        let Some(lab) = Lab::new(&rules, &protocols)? else {
-            return Ok(());
-        };
+        let lab = available!(Lab::new(&rules, &protocols)?);
         let service = lab.service()?;
         let (mut client, server) = lab.connect(service.address()?)?.accepted_by(&service)?;
         ensure!(client.outcome() == name);
@@ -68,9 +67,7 @@ fn where_the_preferred_protocol_fails_the_next_is_tried_before_tcp() -> Result<(
         behaviour: Behaviour::Refuse,
         ..named("bad")
     };
-    let Some(lab) = Lab::new("", &[bad, named("good")])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &[bad, named("good")])?);
     let service = lab.service()?;
     let to = service.address()?;
     let (mut client, server) = lab.connect(to)?.accepted_by(&service)?;
@@ -80,9 +77,7 @@ fn where_the_preferred_protocol_fails_the_next_is_tried_before_tcp() -> Result<(
 
 #[test]
 fn a_connection_outlives_the_registration_of_its_protocol() -> Result<()> {
-    let Some(lab) = Lab::new("", &[])? else {
-        return Ok(());
-    };
+    let lab = available!(Lab::new("", &[])?);
     let registration = lab
         .registry
         .register(Arc::new(UnixProtocol::default()), 0)?;

@@ -8,7 +8,7 @@ use std::{fs, thread};
 use anyhow::{Context, Result, bail, ensure};
 use sdp_checker::{Kind, Records};
 use sdp_over_dat::{Config, SdpListener, SdpStream, Stack};
-use stack_tests::{Capture, DEADLINE, IA_NAME, NetSpace, SdpTraces, load_staged_sdp, not_run};
+use stack_tests::{Capture, DEADLINE, IA_NAME, NetSpace, SdpTraces, available, load_staged_sdp};
 
 use super::tshark::Fields;
 
@@ -104,15 +104,13 @@ fn shown(packets: &[Fields]) -> Result<Vec<Base>> {
 
 #[test]
 fn all_messages_of_a_connection_are_shown() -> Result<()> {
-    let Some(dissector) = super::dissector()? else {
-        return Ok(());
-    };
+    let dissector = available!(super::dissector()?);
     let _net = NetSpace::enter()?;
     let traces = LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
-    let Some(capture) = Capture::start()? else {
-        not_run("this user may capture nothing outside of a namespace");
-        return Ok(());
-    };
+    let capture = available!(
+        Capture::start()?,
+        "this user may capture nothing outside of a namespace"
+    );
     let stack = Stack::open_with(IA_NAME, Config::default())?;
     exchange(&stack)?;
     drop(stack);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
-use stack_tests::{OffloadProtocol, Program, Veth, is_full, not_run};
+use stack_tests::{OffloadProtocol, Program, Veth, available, is_full, not_run};
 
 use crate::Test;
 use crate::process::{Environment, HOST, Process};
@@ -223,18 +223,14 @@ fn size(quick: u64, full: u64) -> u64 {
 
 /// Packets that are lost are retransmitted below the RDMA stream.
 fn one_in_a_hundred_is_lost(protocol: &'static OffloadProtocol) -> Result<()> {
-    let Some(line) = Line::new(protocol)? else {
-        return Ok(());
-    };
+    let line = available!(Line::new(protocol)?);
     line.drop_received(&BOTH, "meta l4proto tcp numgen random mod 100 < 1")?;
     line.swap(size(8 << 20, 1 << 30), |_, _| Ok(()))
 }
 
 /// The queues hold bytes for several seconds, so answers are late.
 fn five_megabits(protocol: &'static OffloadProtocol) -> Result<()> {
-    let Some(line) = Line::new(protocol)? else {
-        return Ok(());
-    };
+    let line = available!(Line::new(protocol)?);
     line.slow_down("5mbit burst 16kb latency 4s")?;
     line.swap(size(1 << 20, 32 << 20), |_, _| Ok(()))
 }
@@ -244,9 +240,7 @@ fn swap_slowly(
     protocol: &'static OffloadProtocol,
     fault: impl FnOnce(&Line, &Pair) -> Result<()>,
 ) -> Result<()> {
-    let Some(line) = Line::new(protocol)? else {
-        return Ok(());
-    };
+    let line = available!(Line::new(protocol)?);
     line.slow_down(RATE)?;
     line.swap(size(8 << 20, 256 << 20), |line, pair| {
         thread::sleep(SOON);
@@ -293,9 +287,7 @@ fn the_far_end_stops(protocol: &'static OffloadProtocol) -> Result<()> {
 /// If the cable is cut for good, the writing end and the reading end of a connection get an error
 /// within their timeout. The errors equal those of a TCP pair under the same conditions.
 fn a_cut_cable_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
-    let Some(line) = Line::new(protocol)? else {
-        return Ok(());
-    };
+    let line = available!(Line::new(protocol)?);
     line.slow_down(RATE)?;
     let without_library = |command: &mut Command| {
         command.env_remove("LD_PRELOAD");

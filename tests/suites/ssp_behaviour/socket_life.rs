@@ -12,7 +12,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use socket2::SockRef;
 use stack_tests::raw::{REPLY, REQUEST, RawPeer};
-use stack_tests::{NetSpace, not_run};
+use stack_tests::{NetSpace, available, not_run};
 
 use super::bench::{
     Connected, DEADLINE, Node, accept, connect, failure, identity, pair, pair_over, refused,
@@ -321,10 +321,10 @@ fn outside_loopback() -> Result<Option<std::net::Ipv4Addr>> {
 #[test]
 fn a_socket_that_is_not_routed_through_the_adapter_is_an_invalid_state_and_stays() -> Result<()> {
     let node = Node::new()?;
-    let Some(address) = outside_loopback()? else {
-        not_run("every address of this machine is on the loopback interface");
-        return Ok(());
-    };
+    let address = available!(
+        outside_loopback()?,
+        "every address of this machine is on the loopback interface"
+    );
     let listener = std::net::TcpListener::bind((address, 0))?;
     let (active, passive) = pair_over(&listener)?;
     let ep = node.ep()?;
