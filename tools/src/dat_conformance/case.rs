@@ -1,11 +1,43 @@
 //! A case: its name, the rule that it checks, and the code of each end.
 
 use std::fmt;
+use std::rc::Rc;
+
+use anyhow::Result;
 
 use crate::side::Side;
 
 /// The code of one end of a case. It fails with an error that names the deviation from DAT.
-pub(crate) type Part = fn(&mut Side) -> anyhow::Result<()>;
+pub(crate) type Part = Rc<dyn Fn(&mut Side<'_>) -> Result<()>>;
+
+/// The objects from which the code of an end starts.
+pub(crate) trait Start: Sized {
+    fn start(side: &mut Side<'_>) -> Result<Self>;
+}
+
+/// The code of an end in each of its forms: with or without objects to start from, and with or
+/// without a use of the [`Side`] after them.
+pub(crate) trait IntoPart<Arguments> {
+    fn into_part(self) -> Part;
+}
+
+impl<F: Fn(&mut Side<'_>) -> Result<()> + 'static> IntoPart<()> for F {
+    fn into_part(self) -> Part {
+        Rc::new(self)
+    }
+}
+
+impl<S: Start, F: Fn(S) -> Result<()> + 'static> IntoPart<(S,)> for F {
+    fn into_part(self) -> Part {
+        Rc::new(move |side| self(S::start(side)?))
+    }
+}
+
+impl<S: Start, F: Fn(S, &mut Side<'_>) -> Result<()> + 'static> IntoPart<(S, Side<'_>)> for F {
+    fn into_part(self) -> Part {
+        Rc::new(move |side| self(S::start(side)?, side))
+    }
+}
 
 /// A check of one rule of DAT.
 #[derive(Clone)]
@@ -14,40 +46,38 @@ pub(crate) struct Case {
     pub(crate) name: String,
     /// The rule, in words.
     pub(crate) about: &'static str,
-    pub(crate) parts: Parts,
+    pub(crate) client: Part,
+    /// The code of the other end of a connection; `None` if the case needs no peer.
+    pub(crate) server: Option<Part>,
     /// The parameter that distinguishes this case from others with the same parts, mostly a length.
     pub(crate) size: usize,
     /// True if the case takes long; such cases run only on request.
     pub(crate) long: bool,
 }
 
-/// The code of each end.
-#[derive(Clone, Copy)]
-pub(crate) enum Parts {
-    /// Code for the client's process alone.
-    Alone(Part),
-    /// Code for both ends of a connection.
-    Both { client: Part, server: Part },
-}
-
 impl Case {
     /// Makes a case that needs no peer.
-    pub(crate) fn alone(name: &str, about: &'static str, part: Part) -> Self {
-        Self::new(name, about, Parts::Alone(part))
-    }
-
-    /// Makes a case that needs both ends.
-    pub(crate) fn both(name: &str, about: &'static str, client: Part, server: Part) -> Self {
-        Self::new(name, about, Parts::Both { client, server })
-    }
-
-    fn new(name: &str, about: &'static str, parts: Parts) -> Self {
+    pub(crate) fn alone<C>(name: &str, about: &'static str, part: impl IntoPart<C>) -> Self {
         Self {
             name: name.to_owned(),
             about,
-            parts,
+            client: part.into_part(),
+            server: None,
             size: 0,
             long: false,
+        }
+    }
+
+    /// Makes a case that needs both ends.
+    pub(crate) fn both<C, S>(
+        name: &str,
+        about: &'static str,
+        client: impl IntoPart<C>,
+        server: impl IntoPart<S>,
+    ) -> Self {
+        Self {
+            server: Some(server.into_part()),
+            ..Self::alone(name, about, client)
         }
     }
 
@@ -68,11 +98,8 @@ impl Case {
     pub(crate) fn each_way(self) -> [Self; 2] {
         let mut mirrored = self.clone();
         mirrored.name.push_str("/from-server");
-        if let Parts::Both { client, server } = self.parts {
-            mirrored.parts = Parts::Both {
-                client: server,
-                server: client,
-            };
+        if let Some(server) = &mut mirrored.server {
+            std::mem::swap(server, &mut mirrored.client);
         }
         [self, mirrored]
     }
@@ -84,7 +111,7 @@ impl Case {
 macro_rules! cases {
     ($vis:vis fn $cases:ident: $(
         $name:literal: $about:literal =>
-            $client:ident $(, $server:ident $(, each $way:ident)?)?;
+            $client:expr $(, $server:expr $(, each $way:ident)?)?;
     )+) => {
         $vis fn $cases() -> Vec<$crate::case::Case> {
             let mut cases = Vec::new();
@@ -94,13 +121,13 @@ macro_rules! cases {
             cases
         }
     };
-    (@ $name:literal, $about:literal, $client:ident) => {
+    (@ $name:literal, $about:literal, $client:expr) => {
         [$crate::case::Case::alone($name, $about, $client)]
     };
-    (@ $name:literal, $about:literal, $client:ident, $server:ident) => {
+    (@ $name:literal, $about:literal, $client:expr, $server:expr) => {
         [$crate::case::Case::both($name, $about, $client, $server)]
     };
-    (@ $name:literal, $about:literal, $client:ident, $server:ident, way) => {
+    (@ $name:literal, $about:literal, $client:expr, $server:expr, way) => {
         $crate::case::Case::both($name, $about, $client, $server).each_way()
     };
 }

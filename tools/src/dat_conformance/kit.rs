@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 use dat_api::{Ep, EpAttr, EpEvds, Evd, EvdFlags, Ia, Privileges, Pz, Region};
 
+use crate::case::Start;
 use crate::side::Side;
 
 /// The number of events that an EVD of a kit can hold.
@@ -68,6 +69,18 @@ impl Kit {
     pub(crate) fn address(&self) -> Result<SocketAddr> {
         let address = self.ia.attr()?.address;
         address.context("the adapter reports no address")
+    }
+}
+
+impl Start for Kit {
+    fn start(side: &mut Side<'_>) -> Result<Self> {
+        Self::open(side)
+    }
+}
+
+impl Start for Ia {
+    fn start(side: &mut Side<'_>) -> Result<Self> {
+        Ok(side.open()?)
     }
 }
 

@@ -2,8 +2,9 @@
 
 use anyhow::{Context, Result};
 use dat_api::abi::DAT_COMPLETION_SOLICITED_WAIT_FLAG;
-use dat_api::{CompletionFlags, Cr, Ep, EpAttr, Psp, Region};
+use dat_api::{CompletionFlags, Cr, Ep, EpAttr, Psp, Region, RemoteRegion};
 
+use crate::case::Start;
 use crate::expect;
 use crate::kit::{self, Kit};
 use crate::side::Side;
@@ -24,10 +25,6 @@ impl Link {
     ///
     /// The connecting end sends the first message when the accepting end is established, as iWARP
     /// without peer-to-peer mode requires. `connect/first-at-once` checks earlier messages.
-    pub(crate) fn make(side: &mut Side<'_>) -> Result<Self> {
-        Self::make_with(side, &kit::attr())
-    }
-
     pub(crate) fn make_with(side: &mut Side<'_>, attr: &EpAttr) -> Result<Self> {
         let kit = Kit::open(side)?;
         let ep = kit.ep_with(attr)?;
@@ -67,12 +64,43 @@ impl Link {
         Ok(self.ep.post_recv(&[region.segment(at, len)?], cookie)?)
     }
 
+    /// Writes part of a region to the memory that the peer offered.
+    pub(crate) fn write(
+        &self,
+        from: &Region,
+        at: usize,
+        to: RemoteRegion,
+        cookie: u64,
+    ) -> Result<()> {
+        let segment = [from.segment(at, to.len as usize)?];
+        let flags = CompletionFlags::DEFAULT;
+        Ok(self.ep.post_rdma_write(&segment, to, cookie, flags)?)
+    }
+
+    /// Reads from the memory that the peer offered into a region.
+    pub(crate) fn read(
+        &self,
+        into: &Region,
+        at: usize,
+        from: RemoteRegion,
+        cookie: u64,
+    ) -> Result<()> {
+        let segment = [into.segment(at, from.len as usize)?];
+        let flags = CompletionFlags::DEFAULT;
+        Ok(self.ep.post_rdma_read(&segment, from, cookie, flags)?)
+    }
+
     /// Sends part of a region.
     pub(crate) fn send(&self, region: &Region, at: usize, len: usize, cookie: u64) -> Result<()> {
-        let segment = region.segment(at, len)?;
-        Ok(self
-            .ep
-            .post_send(&[segment], cookie, CompletionFlags::DEFAULT)?)
+        let segment = [region.segment(at, len)?];
+        let flags = CompletionFlags::DEFAULT;
+        Ok(self.ep.post_send(&segment, cookie, flags)?)
+    }
+}
+
+impl Start for Link {
+    fn start(side: &mut Side<'_>) -> Result<Self> {
+        Self::make_with(side, &kit::attr())
     }
 }
 

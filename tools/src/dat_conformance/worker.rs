@@ -11,9 +11,9 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-use crate::case::{Case, Part, Parts};
+use crate::case::{Case, Part};
 use crate::cases;
 use crate::control::Control;
 use crate::leaks::Holdings;
@@ -39,10 +39,8 @@ pub(crate) fn serve(ia_name: &str, limit: Duration) -> Result<()> {
     let mut worker = Worker::start(ia_name, limit, TcpStream::from(connection))?;
     while let Some(name) = worker.control.next_case()? {
         let case = worker.case(&name)?;
-        let Parts::Both { server, .. } = case.parts else {
-            anyhow::bail!("{name} has no server's part");
-        };
-        worker.run(&case, false, server)?;
+        ensure!(case.server.is_some(), "{name} has no server's part");
+        worker.run(&case, false)?;
     }
     Ok(())
 }
@@ -58,13 +56,10 @@ pub(crate) fn lead(ia_name: &str, limit: Duration, peer: &str) -> Result<()> {
         let name = name?;
         report.write_line(&format!("begin {name}"))?;
         let case = worker.case(&name)?;
-        let verdict = match case.parts {
-            Parts::Alone(part) => worker.run_alone(&case, part),
-            Parts::Both { client, .. } => {
-                worker.control.start_case(&name)?;
-                worker.run(&case, true, client)?
-            }
-        };
+        if case.server.is_some() {
+            worker.control.start_case(&name)?;
+        }
+        let verdict = worker.run(&case, true)?;
         report.write_line(&verdict.to_string())?;
         if matches!(verdict, Verdict::Failed(_)) {
             return Ok(());
@@ -97,8 +92,8 @@ impl Worker {
         })
     }
 
-    /// Runs this end's part of a case with both ends. Returns the verdict on the whole case.
-    fn run(&mut self, case: &Case, is_client: bool, part: Part) -> Result<Verdict> {
+    /// Runs this end's part of a case. Returns the verdict on the whole case.
+    fn run(&mut self, case: &Case, is_client: bool) -> Result<Verdict> {
         self.watchdog.arm(self.limit);
         let mut side = Side {
             ia_name: &self.ia_name,
@@ -106,32 +101,24 @@ impl Worker {
             size: case.size,
             limit: self.limit,
             openings: Cell::new(0),
-            control: Some(&mut self.control),
+            control: case.server.is_some().then_some(&mut self.control),
         };
-        let ours = attempt(&mut side, part, self.usual);
-        let theirs = self.control.end(&ours)?;
-        self.watchdog.disarm();
-        Ok(Verdict::of_case(ours, theirs))
-    }
-
-    fn run_alone(&mut self, case: &Case, part: Part) -> Verdict {
-        self.watchdog.arm(self.limit);
-        let mut side = Side {
-            ia_name: &self.ia_name,
-            is_client: true,
-            size: case.size,
-            limit: self.limit,
-            openings: Cell::new(0),
-            control: None,
+        let part = case.server.as_ref().filter(|_| !is_client);
+        let ours = attempt(&mut side, part.unwrap_or(&case.client), self.usual);
+        let verdict = match case.server {
+            Some(_) => {
+                let theirs = self.control.end(&ours)?;
+                Verdict::of_case(ours, theirs)
+            }
+            None => ours,
         };
-        let verdict = attempt(&mut side, part, self.usual);
         self.watchdog.disarm();
-        verdict
+        Ok(verdict)
     }
 }
 
 /// Runs a part and checks the resources that it leaks.
-fn attempt(side: &mut Side<'_>, part: Part, usual: Holdings) -> Verdict {
+fn attempt(side: &mut Side<'_>, part: &Part, usual: Holdings) -> Verdict {
     let before = Holdings::now();
     let verdict = Verdict::of(part(side));
     if verdict != Verdict::Ok {

@@ -68,18 +68,10 @@ impl DatLink {
 
     #[inline]
     fn classify(&mut self, event: &DatEvent) -> Result<Got> {
-        ensure!(
-            event.event_number == DAT_DTO_COMPLETION_EVENT,
-            "event {:#x}",
-            event.event_number
-        );
+        ensure!(event.event_number == DAT_DTO_COMPLETION_EVENT);
         // SAFETY: the number selects the member of the union that the provider filled.
         let done = unsafe { &event.event_data.dto_completion_event_data };
-        ensure!(
-            done.status == DAT_DTO_SUCCESS,
-            "completion status {}",
-            done.status
-        );
+        ensure!(done.status == DAT_DTO_SUCCESS);
         if done.user_cookie.to_u64() == RECV {
             return Ok(Got::Message(done.transfered_length));
         }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use dat_api::abi::*;
 use dat_api::{Cno, Evd, EvdFlags};
 
-use crate::case::cases;
+use crate::case::{Start, cases};
 use crate::expect;
 use crate::kit::Kit;
 use crate::link::Link;
@@ -32,11 +32,13 @@ cases! { pub(super) fn cases:
 }
 
 /// A CNO and an EVD that triggers it.
-fn pair(side: &Side<'_>) -> Result<(Cno, Evd)> {
-    let ia = side.open()?;
-    let cno = Cno::create(&ia)?;
-    let evd = Evd::create_with_cno(&ia, 16, EvdFlags::SOFTWARE, &cno)?;
-    Ok((cno, evd))
+impl Start for (Cno, Evd) {
+    fn start(side: &mut Side<'_>) -> Result<Self> {
+        let ia = side.open()?;
+        let cno = Cno::create(&ia)?;
+        let evd = Evd::create_with_cno(&ia, 16, EvdFlags::SOFTWARE, &cno)?;
+        Ok((cno, evd))
+    }
 }
 
 fn names_it(cno: &Cno, evd: &Evd, side: &Side<'_>) -> Result<()> {
@@ -55,24 +57,21 @@ fn names_none(cno: &Cno, side: &Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn timeout(side: &mut Side<'_>) -> Result<()> {
-    let (cno, _evd) = pair(side)?;
+fn timeout((cno, _evd): (Cno, Evd), side: &mut Side<'_>) -> Result<()> {
     let due = Duration::from_millis(30);
     let start = Instant::now();
     ensure!(cno.wait(Some(due))?.is_none(), "an EVD triggered");
     expect::took(start.elapsed(), due, side)
 }
 
-fn names(side: &mut Side<'_>) -> Result<()> {
-    let (cno, evd) = pair(side)?;
+fn names((cno, evd): (Cno, Evd), side: &mut Side<'_>) -> Result<()> {
     evd.post_software(1)?;
     names_it(&cno, &evd, side)?;
     ensure!(evd.dequeue()?.is_some(), "the event is missing");
     names_none(&cno, side)
 }
 
-fn two(side: &mut Side<'_>) -> Result<()> {
-    let (cno, first) = pair(side)?;
+fn two((cno, first): (Cno, Evd), side: &mut Side<'_>) -> Result<()> {
     let second = Evd::create_with_cno(first.ia(), 16, EvdFlags::SOFTWARE, &cno)?;
     first.post_software(1)?;
     second.post_software(2)?;
@@ -89,8 +88,7 @@ fn two(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn wakes(side: &mut Side<'_>) -> Result<()> {
-    let (cno, evd) = pair(side)?;
+fn wakes((cno, evd): (Cno, Evd), side: &mut Side<'_>) -> Result<()> {
     let (patience, quiet) = (side.patience(), side.quiet());
     let start = Instant::now();
     let named = thread::scope(|scope| {
@@ -110,8 +108,7 @@ fn wakes(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn again(side: &mut Side<'_>) -> Result<()> {
-    let (cno, evd) = pair(side)?;
+fn again((cno, evd): (Cno, Evd), side: &mut Side<'_>) -> Result<()> {
     for round in 0..5 {
         evd.post_software(round)?;
         names_it(&cno, &evd, side).with_context(|| format!("round {round}"))?;
@@ -121,8 +118,7 @@ fn again(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn disabled(side: &mut Side<'_>) -> Result<()> {
-    let (cno, evd) = pair(side)?;
+fn disabled((cno, evd): (Cno, Evd), side: &mut Side<'_>) -> Result<()> {
     evd.set_enabled(false)?;
     evd.post_software(1)?;
     names_none(&cno, side)?;
@@ -130,16 +126,14 @@ fn disabled(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn enabled(side: &mut Side<'_>) -> Result<()> {
-    let (cno, evd) = pair(side)?;
+fn enabled((cno, evd): (Cno, Evd), side: &mut Side<'_>) -> Result<()> {
     evd.set_enabled(false)?;
     evd.post_software(1)?;
     evd.set_enabled(true)?;
     names_it(&cno, &evd, side)
 }
 
-fn detached(side: &mut Side<'_>) -> Result<()> {
-    let (cno, evd) = pair(side)?;
+fn detached((cno, evd): (Cno, Evd), side: &mut Side<'_>) -> Result<()> {
     evd.set_cno(None)?;
     evd.post_software(1)?;
     names_none(&cno, side)
@@ -153,8 +147,7 @@ fn attached(side: &mut Side<'_>) -> Result<()> {
     names_it(&cno, &evd, side)
 }
 
-fn in_use(side: &mut Side<'_>) -> Result<()> {
-    let (cno, _evd) = pair(side)?;
+fn in_use((cno, _evd): (Cno, Evd)) -> Result<()> {
     expect::refused(raw::cno_free(cno.as_raw()), DAT_INVALID_STATE)
 }
 
@@ -196,8 +189,7 @@ fn is_readable(fd: BorrowedFd<'_>) -> bool {
     found > 0 && asked.revents & libc::POLLIN != 0
 }
 
-fn sends(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn sends(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(64)?;
     side.receive("waiting")?;
     link.send(&region, 0, 64, 1)?;
@@ -205,8 +197,7 @@ fn sends(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn waits(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn waits(link: Link, side: &mut Side<'_>) -> Result<()> {
     let kit: &Kit = &link.kit;
     let cno = Cno::create(&kit.ia)?;
     let region = kit.region(64)?;

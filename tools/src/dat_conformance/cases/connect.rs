@@ -64,8 +64,7 @@ cases! { fn rows:
 
 const ESTABLISHED: &[ConnectionKind] = &[ConnectionKind::Established];
 
-fn connects(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn connects(link: Link, side: &mut Side<'_>) -> Result<()> {
     expect::in_state(&link.ep, EpState::Connected)?;
     let (peer, _) = side.receive_address()?;
     let info = link.ep.query()?;
@@ -77,8 +76,7 @@ fn connects(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn accepts(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn accepts(link: Link, side: &mut Side<'_>) -> Result<()> {
     expect::in_state(&link.ep, EpState::Connected)?;
     side.send_address(link.kit.address()?, 0)?;
     side.barrier("over")
@@ -90,8 +88,7 @@ fn start(ep: &Ep, side: &mut Side<'_>, private_data: &[u8]) -> Result<()> {
     Ok(ep.start_connect(address, conn_qual, Some(side.patience()), private_data)?)
 }
 
-fn finds_no_listener(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn finds_no_listener(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     // A provider may retry for a part of the timeout, because a listener may be about to start.
     start(&ep, side, &[])?;
@@ -99,8 +96,7 @@ fn finds_no_listener(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn listens_no_more(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn listens_no_more(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let psp = dat_api::Psp::create_any(&kit.ia, &kit.requests)?;
     let conn_qual = psp.conn_qual();
     psp.free()?;
@@ -108,29 +104,25 @@ fn listens_no_more(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn is_rejected(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn is_rejected(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     start(&ep, side, &[])?;
     expect::connection_event(&ep, &kit.connect, &[ConnectionKind::PeerRejected], side)?;
     side.barrier("over")
 }
 
-fn rejects(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn rejects(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (_psp, request) = listen(side, &kit)?;
     request.reject(&[])?;
     side.barrier("over")
 }
 
-fn drops_request(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn drops_request(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     drop(listen(side, &kit)?);
     side.barrier("over")
 }
 
-fn accepts_too_much(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn accepts_too_much(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let limit = usize::try_from(kit.ia.provider_attr()?.max_private_data_size)?;
     let (_psp, request) = listen(side, &kit)?;
@@ -145,8 +137,7 @@ fn accepts_too_much(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn times_out(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn times_out(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let (address, conn_qual) = side.receive_address()?;
     let (start, due) = (Instant::now(), Duration::from_millis(400));
@@ -156,16 +147,14 @@ fn times_out(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn never_answers(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn never_answers(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let asked = listen(side, &kit)?;
     side.barrier("over")?;
     drop(asked);
     Ok(())
 }
 
-fn unreachable(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn unreachable(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     // The prefix is reserved for documentation (RFC 5737), so no host has the address.
     let nowhere = "203.0.113.77:0".parse()?;
@@ -180,8 +169,7 @@ fn unreachable(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn tries_again(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn tries_again(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let (address, conn_qual) = side.receive_address()?;
     let patience = Some(side.patience());
@@ -193,8 +181,7 @@ fn tries_again(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn rejects_once(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn rejects_once(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let (_psp, request) = listen(side, &kit)?;
     request.reject(&[])?;
@@ -203,8 +190,7 @@ fn rejects_once(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn cancels(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn cancels(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     start(&ep, side, &[])?;
     side.receive("asked")?;
@@ -216,8 +202,7 @@ fn cancels(side: &mut Side<'_>) -> Result<()> {
 }
 
 /// The accept of a request whose peer has disconnected is refused, or its connection does not last.
-fn is_cancelled(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn is_cancelled(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let (_psp, request) = listen(side, &kit)?;
     side.send("asked", &[])?;
@@ -235,8 +220,7 @@ fn is_cancelled(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn duplicates(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn duplicates(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (first, second) = (kit.ep()?, kit.ep()?);
     start(&first, side, &[])?;
     expect::connection_event(&first, &kit.connect, ESTABLISHED, side)?;
@@ -245,8 +229,7 @@ fn duplicates(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn accepts_twice(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn accepts_twice(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (first, second) = (kit.ep()?, kit.ep()?);
     let (_psp, request) = listen(side, &kit)?;
     request.accept(Some(&first), &[])?;
@@ -266,8 +249,7 @@ fn accepts_twice(side: &mut Side<'_>) -> Result<()> {
 /// only occasionally.
 const TRIES: u64 = 10;
 
-fn sends_at_once(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn sends_at_once(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let region = kit.region(64)?;
     let (address, conn_qual) = side.receive_address()?;
     for cookie in 0..TRIES {
@@ -283,8 +265,7 @@ fn sends_at_once(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn receives_at_once(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn receives_at_once(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let region = kit.region(64)?;
     let _psp = offer(side, &kit)?;
     for cookie in 0..TRIES {
@@ -299,8 +280,7 @@ fn receives_at_once(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn receives_first(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn receives_first(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     ep.post_recv(&[region.segment(0, 64)?], 1)?;
     start(&ep, side, &[])?;
@@ -310,8 +290,7 @@ fn receives_first(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn sends_first(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn sends_first(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     pattern::fill(&region, 0, 64, 3)?;
     let (_psp, request) = listen(side, &kit)?;
@@ -322,8 +301,7 @@ fn sends_first(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn connects_twice(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn connects_twice(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (first, second) = (kit.ep()?, kit.ep()?);
     let (address, conn_qual) = side.receive_address()?;
     let patience = Some(side.patience());
@@ -335,8 +313,7 @@ fn connects_twice(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn accepts_second(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn accepts_second(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let (_psp, request) = listen(side, &kit)?;
     request.accept(Some(&ep), &[])?;
@@ -353,8 +330,7 @@ fn accepts_second(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn connects_two(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn connects_two(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (first, second) = (kit.ep()?, kit.ep()?);
     let (address, conn_qual) = side.receive_address()?;
     let patience = Some(side.patience());
@@ -364,8 +340,7 @@ fn connects_two(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn accepts_two(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn accepts_two(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (first, second) = (kit.ep()?, kit.ep()?);
     let _psp = offer(side, &kit)?;
     for ep in [&first, &second] {
@@ -409,8 +384,7 @@ fn same_data(received: &[u8], seed: u8, len: usize) -> Result<()> {
     Ok(())
 }
 
-fn sends_data(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn sends_data(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let len = length(side, &kit)?;
     start(&ep, side, &pattern::bytes(1, len))?;
@@ -419,8 +393,7 @@ fn sends_data(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn answers(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn answers(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let len = length(side, &kit)?;
     let (psp, request) = listen(side, &kit)?;
@@ -440,8 +413,7 @@ fn answers(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn sends_data_and_is_rejected(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn sends_data_and_is_rejected(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let len = length(side, &kit)?;
     start(&ep, side, &pattern::bytes(1, len))?;
@@ -450,8 +422,7 @@ fn sends_data_and_is_rejected(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn rejects_with(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn rejects_with(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let len = length(side, &kit)?;
     let (_psp, request) = listen(side, &kit)?;
     same_data(request.private_data(), 1, len).context("of the connect")?;

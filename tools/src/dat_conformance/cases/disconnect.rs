@@ -11,9 +11,9 @@ use crate::side::Side;
 
 cases! { pub(super) fn cases:
     "disconnect/abrupt": "each end receives one disconnect event after an abrupt disconnect" =>
-        abrupt, is_notified_once, each way;
+        ends(Close::Abrupt), is_notified_once, each way;
     "disconnect/graceful": "each end receives one disconnect event after a graceful disconnect" =>
-        graceful, is_notified_once, each way;
+        ends(Close::Graceful), is_notified_once, each way;
     "disconnect/graceful-finishes":
         "a graceful disconnect delivers the messages posted before it" =>
         sends_and_disconnects, receives_all, each way;
@@ -41,31 +41,22 @@ fn ends_once(link: &Link, side: &Side<'_>) -> Result<()> {
     expect::nothing(&link.kit.connect, side)
 }
 
-fn ends(how: Close, side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
-    side.barrier("connected")?;
-    link.ep.disconnect(how)?;
-    ends_once(&link, side)?;
-    side.barrier("over")
+fn ends(how: Close) -> impl Fn(Link, &mut Side<'_>) -> Result<()> {
+    move |link, side| {
+        side.barrier("connected")?;
+        link.ep.disconnect(how)?;
+        ends_once(&link, side)?;
+        side.barrier("over")
+    }
 }
 
-fn abrupt(side: &mut Side<'_>) -> Result<()> {
-    ends(Close::Abrupt, side)
-}
-
-fn graceful(side: &mut Side<'_>) -> Result<()> {
-    ends(Close::Graceful, side)
-}
-
-fn is_notified_once(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn is_notified_once(link: Link, side: &mut Side<'_>) -> Result<()> {
     side.barrier("connected")?;
     ends_once(&link, side)?;
     side.barrier("over")
 }
 
-fn frees(side: &mut Side<'_>) -> Result<()> {
-    let Link { ep, kit } = Link::make(side)?;
+fn frees(Link { ep, kit }: Link, side: &mut Side<'_>) -> Result<()> {
     side.barrier("connected")?;
     drop(ep);
     side.barrier("over")?;
@@ -73,8 +64,7 @@ fn frees(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn closes(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn closes(link: Link, side: &mut Side<'_>) -> Result<()> {
     side.barrier("connected")?;
     crate::raw::ia_close(link.kit.ia.as_raw(), dat_api::abi::DAT_CLOSE_ABRUPT_FLAG)?;
     // All handles have been freed, so dropping must not free them again.
@@ -82,8 +72,7 @@ fn closes(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn disconnects_too(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn disconnects_too(link: Link, side: &mut Side<'_>) -> Result<()> {
     side.barrier("connected")?;
     // The other end may have disconnected first; then there is nothing to disconnect.
     link.ep.disconnect(Close::Abrupt)?;
@@ -93,8 +82,7 @@ fn disconnects_too(side: &mut Side<'_>) -> Result<()> {
     expect::in_state(&link.ep, EpState::Unconnected)
 }
 
-fn twice(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn twice(link: Link, side: &mut Side<'_>) -> Result<()> {
     side.barrier("connected")?;
     link.ep.disconnect(Close::Abrupt)?;
     link.ep.disconnect(Close::Abrupt)?;
@@ -108,8 +96,7 @@ fn twice(side: &mut Side<'_>) -> Result<()> {
 const MESSAGES: u64 = 16;
 const LEN: usize = 3000;
 
-fn sends_and_disconnects(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn sends_and_disconnects(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(LEN)?;
     pattern::fill(&region, 0, LEN, 6)?;
     side.receive("posted")?;
@@ -124,8 +111,7 @@ fn sends_and_disconnects(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn receives_all(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn receives_all(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(LEN * MESSAGES as usize)?;
     for cookie in 0..MESSAGES {
         link.recv(&region, cookie as usize * LEN, LEN, cookie)?;
@@ -152,16 +138,14 @@ fn all_flushed(link: &Link, side: &Side<'_>) -> Result<()> {
     expect::nothing(&link.kit.recv, side)
 }
 
-fn disconnects_when_posted(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn disconnects_when_posted(link: Link, side: &mut Side<'_>) -> Result<()> {
     side.receive("posted")?;
     link.ep.disconnect(Close::Abrupt)?;
     ends_once(&link, side)?;
     side.barrier("over")
 }
 
-fn flushes(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn flushes(link: Link, side: &mut Side<'_>) -> Result<()> {
     posts_receives(&link)?;
     side.send("posted", &[])?;
     all_flushed(&link, side)?;
@@ -169,8 +153,7 @@ fn flushes(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn disconnects_with_receives(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn disconnects_with_receives(link: Link, side: &mut Side<'_>) -> Result<()> {
     posts_receives(&link)?;
     side.receive("connected")?;
     link.ep.disconnect(Close::Abrupt)?;
@@ -179,15 +162,13 @@ fn disconnects_with_receives(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn has_no_receives(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn has_no_receives(link: Link, side: &mut Side<'_>) -> Result<()> {
     side.send("connected", &[])?;
     ends_once(&link, side)?;
     side.barrier("over")
 }
 
-fn posts_late(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn posts_late(link: Link, side: &mut Side<'_>) -> Result<()> {
     side.barrier("connected")?;
     link.ep.disconnect(Close::Abrupt)?;
     ends_once(&link, side)?;
@@ -202,8 +183,7 @@ fn posts_late(side: &mut Side<'_>) -> Result<()> {
 /// The number of times that an endpoint is used again.
 const TIMES: usize = 3;
 
-fn uses_again(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn uses_again(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(64)?;
     pattern::fill(&region, 0, 64, 8)?;
     for round in 0..TIMES {
@@ -222,8 +202,7 @@ fn uses_again(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn is_used_again(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn is_used_again(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(64)?;
     for round in 0..TIMES {
         ends_once(&link, side)?;

@@ -33,8 +33,7 @@ cases! { pub(super) fn cases:
     "ep/wrong-evd": "connection events need an EVD with the connection flag" => wrong_evd;
 }
 
-fn new(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn new(kit: Kit) -> Result<()> {
     let ep = kit.ep()?;
     let status = ep.status()?;
     ensure!(status.state == EpState::Unconnected, "{status:?}");
@@ -42,8 +41,7 @@ fn new(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn defaults(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn defaults(kit: Kit) -> Result<()> {
     let attr = Ep::create(&kit.pz, kit.evds(), None)?.query()?.attr;
     ensure!(
         attr.max_recv_dtos >= 1 && attr.max_request_dtos >= 1,
@@ -57,8 +55,7 @@ fn defaults(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn granted(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn granted(kit: Kit) -> Result<()> {
     let asked = attr();
     let got = kit.ep_with(&asked)?.query()?.attr;
     for (what, asked, got) in [
@@ -90,8 +87,7 @@ fn granted(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn too_much(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn too_much(kit: Kit) -> Result<()> {
     let limits = kit.ia.attr()?;
     let over = |limit: i32| limit.saturating_add(1);
     for (limit, asked) in [
@@ -124,8 +120,7 @@ fn too_much(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn modify(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn modify(kit: Kit) -> Result<()> {
     let ep = kit.ep()?;
     let asked = EpAttr {
         max_recv_dtos: 64,
@@ -141,8 +136,7 @@ fn modify(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn many(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn many(kit: Kit) -> Result<()> {
     let eps: Vec<Ep> = (0..64).map(|_| kit.ep()).collect::<Result<_>>()?;
     for ep in &eps {
         expect::in_state(ep, EpState::Unconnected)?;
@@ -150,8 +144,7 @@ fn many(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn recv(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn recv(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     for cookie in 0..32 {
         ep.post_recv(&[region.segment(0, 64)?], cookie)?;
@@ -160,11 +153,10 @@ fn recv(side: &mut Side<'_>) -> Result<()> {
     expect::nothing(&kit.recv, side)
 }
 
-fn recv_full(side: &mut Side<'_>) -> Result<()> {
+fn recv_full(kit: Kit) -> Result<()> {
     /// A number of receives beyond any sensible limit; a provider may allow more than was asked
     /// for.
     const MANY: u64 = 100_000;
-    let kit = Kit::open(side)?;
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     for cookie in 0..MANY {
         let posted = ep.post_recv(&[region.segment(0, 64)?], cookie);
@@ -176,8 +168,7 @@ fn recv_full(side: &mut Side<'_>) -> Result<()> {
     anyhow::bail!("{MANY} receives were accepted, although 32 were requested")
 }
 
-fn recv_freed(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn recv_freed(kit: Kit) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     for cookie in 0..8 {
         ep.post_recv(&[region.segment(0, 64)?], cookie)?;
@@ -193,8 +184,7 @@ fn recv_freed(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn recv_iov(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn recv_iov(kit: Kit) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     let limit = ep.query()?.attr.max_recv_iov;
     let limit = usize::try_from(limit)?.max(kit.ia.attr()?.max_iov_segments_per_dto.try_into()?);
@@ -202,8 +192,7 @@ fn recv_iov(side: &mut Side<'_>) -> Result<()> {
     expect::refused(ep.post_recv(&list, 1), DAT_INVALID_PARAMETER)
 }
 
-fn reset_keeps(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn reset_keeps(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     ep.post_recv(&[region.segment(0, 64)?], 1)?;
     ep.reset()?;
@@ -211,22 +200,19 @@ fn reset_keeps(side: &mut Side<'_>) -> Result<()> {
     expect::nothing(&kit.recv, side)
 }
 
-fn no_zone(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn no_zone(kit: Kit) -> Result<()> {
     let connected = raw::connect_without_zone(&kit, kit.address()?);
     expect::refused(connected, DAT_INVALID_STATE)
 }
 
-fn timeout_zero(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn timeout_zero(kit: Kit) -> Result<()> {
     let ep = kit.ep()?;
     let started = ep.start_connect(kit.address()?, 1, Some(Duration::ZERO), &[]);
     expect::refused(started, DAT_INVALID_PARAMETER)?;
     expect::in_state(&ep, EpState::Unconnected)
 }
 
-fn private_data_limit(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn private_data_limit(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let limit = usize::try_from(kit.ia.provider_attr()?.max_private_data_size)?;
     let data = vec![1; limit + 1];
@@ -235,8 +221,7 @@ fn private_data_limit(side: &mut Side<'_>) -> Result<()> {
     expect::in_state(&ep, EpState::Unconnected)
 }
 
-fn freed_zone(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn freed_zone(kit: Kit) -> Result<()> {
     let freed = dat_api::Pz::create(&kit.ia)?.as_raw();
     expect::refused(
         raw::ep_create(&kit, freed, kit.connect.as_raw()),
@@ -244,14 +229,12 @@ fn freed_zone(side: &mut Side<'_>) -> Result<()> {
     )
 }
 
-fn freed(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn freed(kit: Kit) -> Result<()> {
     let freed = kit.ep()?.as_raw();
     expect::refused(raw::ep_free(freed), DAT_INVALID_HANDLE)
 }
 
-fn wrong_evd(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn wrong_evd(kit: Kit) -> Result<()> {
     let created = raw::ep_create(&kit, kit.pz.as_raw(), kit.recv.as_raw());
     expect::refused(created, DAT_INVALID_HANDLE)
 }

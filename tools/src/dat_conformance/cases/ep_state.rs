@@ -136,13 +136,11 @@ fn does_nothing(_: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn unconnected(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn unconnected(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     holds(&kit.ep()?, &kit, EpState::Unconnected, side)
 }
 
-fn reserved(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn reserved(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let rsp = Rsp::create(&ep, free_qualifier(&kit)?, &kit.requests)?;
     holds(&ep, &kit, EpState::Reserved, side)?;
@@ -151,8 +149,7 @@ fn reserved(side: &mut Side<'_>) -> Result<()> {
 }
 
 /// The client of an endpoint that waits at a reserved service point.
-fn asks(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn asks(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let (address, conn_qual) = side.receive_address()?;
     ep.start_connect(address, conn_qual, Some(side.patience()), &[])?;
@@ -162,8 +159,7 @@ fn asks(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn passive(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn passive(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let conn_qual = free_qualifier(&kit)?;
     let _rsp = Rsp::create(&ep, conn_qual, &kit.requests)?;
@@ -175,8 +171,7 @@ fn passive(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn active(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn active(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let (address, conn_qual) = side.receive_address()?;
     ep.start_connect(address, conn_qual, Some(side.limit), &[])?;
@@ -188,8 +183,7 @@ fn active(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn leaves_unanswered(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn leaves_unanswered(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let _psp = offer(side, &kit)?;
     let request = expect::request(&kit.requests, side)?;
     side.send("asked", &[])?;
@@ -199,29 +193,25 @@ fn leaves_unanswered(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn connected(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn connected(link: Link, side: &mut Side<'_>) -> Result<()> {
     holds(&link.ep, &link.kit, EpState::Connected, side)?;
     side.barrier("over")
 }
 
-fn stays_connected(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn stays_connected(link: Link, side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")?;
     drop(link);
     Ok(())
 }
 
-fn disconnected(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn disconnected(link: Link, side: &mut Side<'_>) -> Result<()> {
     link.ep.disconnect(Close::Abrupt)?;
     link.ep.wait_disconnected(Some(side.patience()))?;
     holds(&link.ep, &link.kit, EpState::Disconnected, side)?;
     side.barrier("over")
 }
 
-fn walks(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn walks(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     expect::in_state(&ep, EpState::Unconnected)?;
     let (address, conn_qual) = side.receive_address()?;
@@ -237,8 +227,7 @@ fn walks(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn walks_along(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn walks_along(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let _psp = offer(side, &kit)?;
     let request = expect::request(&kit.requests, side)?;

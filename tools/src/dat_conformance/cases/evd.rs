@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use dat_api::abi::*;
 use dat_api::{Evd, EvdFlags, Event, Ia};
 
-use crate::case::cases;
+use crate::case::{Start, cases};
 use crate::expect;
 use crate::kit::Kit;
 use crate::raw;
@@ -42,12 +42,11 @@ cases! { pub(super) fn cases:
     "evd/many": "64 EVDs exist at the same time" => many;
 }
 
-fn ia(side: &Side<'_>) -> Result<Ia> {
-    Ok(side.open()?)
-}
-
-fn evd(side: &Side<'_>) -> Result<Evd> {
-    Ok(Evd::create(&ia(side)?, 16, EvdFlags::SOFTWARE)?)
+/// An EVD for software events.
+impl Start for Evd {
+    fn start(side: &mut Side<'_>) -> Result<Self> {
+        Ok(Evd::create(&side.open()?, 16, EvdFlags::SOFTWARE)?)
+    }
 }
 
 /// Waits for the next event, which must be a software event with this number.
@@ -58,8 +57,7 @@ fn expect_number(evd: &Evd, due: usize, side: &Side<'_>) -> Result<()> {
     }
 }
 
-fn empty(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn empty(kit: Kit) -> Result<()> {
     for (what, evd) in [
         ("transfers", &kit.recv),
         ("binds and requests", &kit.request),
@@ -72,8 +70,7 @@ fn empty(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn timeout(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn timeout(evd: Evd, side: &mut Side<'_>) -> Result<()> {
     let due = Duration::from_millis(30);
     let start = Instant::now();
     let event = evd.wait(Some(due))?;
@@ -81,8 +78,7 @@ fn timeout(side: &mut Side<'_>) -> Result<()> {
     expect::took(start.elapsed(), due, side)
 }
 
-fn poll(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn poll(evd: Evd) -> Result<()> {
     ensure!(
         evd.wait(Some(Duration::ZERO))?.is_none(),
         "an event in a new queue"
@@ -94,21 +90,18 @@ fn poll(side: &mut Side<'_>) -> Result<()> {
     }
 }
 
-fn software(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn software(evd: Evd, side: &mut Side<'_>) -> Result<()> {
     evd.post_software(usize::MAX - 7)?;
     expect_number(&evd, usize::MAX - 7, side)?;
     expect::nothing(&evd, side)
 }
 
-fn order(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn order(evd: Evd, side: &mut Side<'_>) -> Result<()> {
     (1..=16).try_for_each(|due| evd.post_software(due))?;
     (1..=16).try_for_each(|due| expect_number(&evd, due, side))
 }
 
-fn nmore(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn nmore(evd: Evd, side: &mut Side<'_>) -> Result<()> {
     (1..=5).try_for_each(|due| evd.post_software(due))?;
     let waited = evd.wait_many(1, Some(side.patience()))?;
     let (_, left) = waited.context("no event, although five were posted")?;
@@ -120,12 +113,11 @@ fn nmore(side: &mut Side<'_>) -> Result<()> {
 }
 
 fn flag_needed(side: &mut Side<'_>) -> Result<()> {
-    let evd = Evd::create(&ia(side)?, 16, EvdFlags::DTO)?;
+    let evd = Evd::create(&side.open()?, 16, EvdFlags::DTO)?;
     expect::refused(evd.post_software(1), DAT_INVALID_PARAMETER)
 }
 
-fn qlen(side: &mut Side<'_>) -> Result<()> {
-    let ia = ia(side)?;
+fn qlen(ia: Ia) -> Result<()> {
     for requested in [1, 2, 100, 1000] {
         let granted = Evd::create(&ia, requested, EvdFlags::DTO)?.qlen()?;
         ensure!(
@@ -136,8 +128,7 @@ fn qlen(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn qlen_zero(side: &mut Side<'_>) -> Result<()> {
-    let ia = ia(side)?;
+fn qlen_zero(ia: Ia) -> Result<()> {
     for len in [0, -1] {
         let created = raw::evd_create(ia.as_raw(), len, DAT_EVD_SOFTWARE_FLAG);
         expect::refused(created, DAT_INVALID_PARAMETER)?;
@@ -145,8 +136,7 @@ fn qlen_zero(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn qlen_limit(side: &mut Side<'_>) -> Result<()> {
-    let ia = ia(side)?;
+fn qlen_limit(ia: Ia) -> Result<()> {
     let Some(over) = ia.attr()?.max_evd_qlen.checked_add(1) else {
         return Ok(());
     };
@@ -154,8 +144,7 @@ fn qlen_limit(side: &mut Side<'_>) -> Result<()> {
     expect::refused(created, DAT_INSUFFICIENT_RESOURCES)
 }
 
-fn async_flag(side: &mut Side<'_>) -> Result<()> {
-    let ia = ia(side)?;
+fn async_flag(ia: Ia) -> Result<()> {
     let flags = DAT_EVD_ASYNC_FLAG | DAT_EVD_SOFTWARE_FLAG;
     expect::refused(
         raw::evd_create(ia.as_raw(), 8, flags),
@@ -163,8 +152,7 @@ fn async_flag(side: &mut Side<'_>) -> Result<()> {
     )
 }
 
-fn resize(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn resize(evd: Evd, side: &mut Side<'_>) -> Result<()> {
     (1..=10).try_for_each(|due| evd.post_software(due))?;
     evd.resize(200)?;
     ensure!(evd.qlen()? >= 200, "{} entries instead of 200", evd.qlen()?);
@@ -172,22 +160,19 @@ fn resize(side: &mut Side<'_>) -> Result<()> {
     (1..=200).try_for_each(|due| expect_number(&evd, due, side))
 }
 
-fn resize_pending(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn resize_pending(evd: Evd, side: &mut Side<'_>) -> Result<()> {
     (1..=10).try_for_each(|due| evd.post_software(due))?;
     expect::refused(evd.resize(4), DAT_INVALID_STATE)?;
     (1..=10).try_for_each(|due| expect_number(&evd, due, side))
 }
 
-fn full(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn full(evd: Evd) -> Result<()> {
     let room = evd.qlen()? as usize;
     (1..=room).try_for_each(|due| evd.post_software(due))?;
     expect::refused(evd.post_software(0), DAT_QUEUE_FULL)
 }
 
-fn unwaitable(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn unwaitable(evd: Evd, side: &mut Side<'_>) -> Result<()> {
     evd.set_waitable(false)?;
     evd.post_software(1)?;
     expect::refused(evd.wait(Some(side.patience())), DAT_INVALID_STATE)?;
@@ -221,8 +206,7 @@ fn with_waiter(
     })
 }
 
-fn unwaitable_wakes(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn unwaitable_wakes(evd: Evd, side: &mut Side<'_>) -> Result<()> {
     let start = Instant::now();
     let got = with_waiter(&evd, side, || Ok(evd.set_waitable(false)?))?;
     expect::refused(got, DAT_INVALID_STATE)?;
@@ -233,8 +217,7 @@ fn unwaitable_wakes(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn threshold(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn threshold(evd: Evd, side: &mut Side<'_>) -> Result<()> {
     evd.post_software(1)?;
     evd.post_software(2)?;
     let early = evd.wait_many(3, Some(side.quiet()))?;
@@ -254,8 +237,7 @@ fn threshold(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn threshold_limit(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn threshold_limit(evd: Evd) -> Result<()> {
     let over = evd.qlen()? + 1;
     expect::refused(
         evd.wait_many(over, Some(Duration::ZERO)),
@@ -263,16 +245,14 @@ fn threshold_limit(side: &mut Side<'_>) -> Result<()> {
     )
 }
 
-fn threshold_zero(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn threshold_zero(evd: Evd) -> Result<()> {
     expect::refused(
         evd.wait_many(0, Some(Duration::ZERO)),
         DAT_INVALID_PARAMETER,
     )
 }
 
-fn wakes(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn wakes(evd: Evd, side: &mut Side<'_>) -> Result<()> {
     let start = Instant::now();
     let got = with_waiter(&evd, side, || Ok(evd.post_software(9)?))??;
     ensure!(
@@ -286,8 +266,7 @@ fn wakes(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn one_waiter(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn one_waiter(evd: Evd, side: &mut Side<'_>) -> Result<()> {
     let patience = side.patience();
     // Either thread may be the second one. The refusal ends its wait, and its software event ends
     // the wait of the other.
@@ -321,8 +300,7 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
         .map_err(|_| anyhow::anyhow!("a waiter panicked"))?
 }
 
-fn waiter_alone(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn waiter_alone(evd: Evd, side: &mut Side<'_>) -> Result<()> {
     let patience = side.patience();
     let (taken, got) = thread::scope(|scope| {
         let waiter = scope.spawn(|| Ok(evd.wait(Some(patience))));
@@ -342,8 +320,7 @@ fn waiter_alone(side: &mut Side<'_>) -> Result<()> {
     }
 }
 
-fn in_use(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn in_use(kit: Kit) -> Result<()> {
     let _ep = kit.ep()?;
     for evd in [&kit.recv, &kit.request, &kit.connect] {
         expect::refused(raw::evd_free(evd.as_raw()), DAT_INVALID_STATE)?;
@@ -351,13 +328,11 @@ fn in_use(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn null_event(side: &mut Side<'_>) -> Result<()> {
-    let evd = evd(side)?;
+fn null_event(evd: Evd) -> Result<()> {
     expect::refused(raw::evd_wait_nowhere(evd.as_raw()), DAT_INVALID_PARAMETER)
 }
 
-fn unread(side: &mut Side<'_>) -> Result<()> {
-    let ia = ia(side)?;
+fn unread(ia: Ia) -> Result<()> {
     let evd = Evd::create(&ia, 16, EvdFlags::SOFTWARE)?;
     (1..=16).try_for_each(|due| evd.post_software(due))?;
     drop(evd);
@@ -367,8 +342,7 @@ fn unread(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn many(side: &mut Side<'_>) -> Result<()> {
-    let ia = ia(side)?;
+fn many(ia: Ia, side: &mut Side<'_>) -> Result<()> {
     let flags = EvdFlags::SOFTWARE | EvdFlags::CONNECTION_REQUEST;
     let evds: Vec<Evd> = (0..64)
         .map(|_| Evd::create(&ia, 8, flags))

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use dat_api::{AsyncKind, CompletionFlags, Ep, EpEvds, Evd, EvdFlags, Region};
 
-use crate::case::cases;
+use crate::case::{Start, cases};
 use crate::expect;
 use crate::kit::{Kit, attr};
 use crate::link::offer;
@@ -12,7 +12,7 @@ use crate::side::Side;
 
 cases! { pub(super) fn cases:
     "evd/resize-transfers": "completions stay in a queue that grows, and more fit" =>
-        sends_twice, grows;
+        sends, grows;
     "evd/overflow": "a completion that does not fit is reported" => sends_all, overflows;
 }
 
@@ -25,16 +25,15 @@ const QLEN: u32 = 4;
 const FIRST: usize = 3;
 const LEN: usize = 16;
 
-/// Connects, and sends the messages of one part whenever the peer is ready for them.
-fn sends(side: &mut Side<'_>, parts: &[std::ops::Range<usize>]) -> Result<()> {
-    let kit = Kit::open(side)?;
+/// Connects, and sends the messages in two parts, each when the peer is ready for it.
+fn sends(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(MESSAGES * LEN)?);
     pattern::fill(&region, 0, region.len(), 3)?;
     let (address, conn_qual) = side.receive_address()?;
     ep.connect(address, conn_qual, Some(side.patience()), &[])?;
-    for part in parts {
+    for part in [0..FIRST, FIRST..MESSAGES] {
         side.receive("ready")?;
-        for index in part.clone() {
+        for index in part {
             let segment = region.segment(index * LEN, LEN)?;
             ep.post_send(&[segment], index as u64, CompletionFlags::DEFAULT)?;
             expect::done(&kit.request, index as u64, side)?;
@@ -44,14 +43,9 @@ fn sends(side: &mut Side<'_>, parts: &[std::ops::Range<usize>]) -> Result<()> {
     side.barrier("over")
 }
 
-fn sends_twice(side: &mut Side<'_>) -> Result<()> {
-    sends(side, &[0..FIRST, FIRST..MESSAGES])
-}
-
 /// Sends all messages and does not wait for their completions: a message for whose completion the
 /// peer's queue has no room may end the connection.
-fn sends_all(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn sends_all(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(MESSAGES * LEN)?);
     let (address, conn_qual) = side.receive_address()?;
     ep.connect(address, conn_qual, Some(side.patience()), &[])?;
@@ -74,9 +68,9 @@ struct Receiver {
     region: Region,
 }
 
-impl Receiver {
+impl Start for Receiver {
     /// Posts a receive for each message, and connects.
-    fn make(side: &mut Side<'_>) -> Result<Self> {
+    fn start(side: &mut Side<'_>) -> Result<Self> {
         let kit = Kit::open(side)?;
         let small = Evd::create(&kit.ia, QLEN, EvdFlags::DTO)?;
         let evds = EpEvds {
@@ -101,8 +95,7 @@ impl Receiver {
     }
 }
 
-fn grows(side: &mut Side<'_>) -> Result<()> {
-    let receiver = Receiver::make(side)?;
+fn grows(receiver: Receiver, side: &mut Side<'_>) -> Result<()> {
     let Receiver { kit, small, .. } = &receiver;
     side.receive("sent")?;
     small.resize(2 * MESSAGES as u32)?;
@@ -126,8 +119,7 @@ fn grows(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn overflows(side: &mut Side<'_>) -> Result<()> {
-    let receiver = Receiver::make(side)?;
+fn overflows(receiver: Receiver, side: &mut Side<'_>) -> Result<()> {
     let event = expect::async_error(&receiver.kit.ia.async_evd(), side)?;
     ensure!(
         event.kind == AsyncKind::EvdOverflow,

@@ -30,8 +30,7 @@ cases! { pub(super) fn cases:
         solicits, sleeps_until_solicited;
 }
 
-fn receives(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn receives(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     (0..2).try_for_each(|cookie| link.recv(&region, 0, 8, cookie))?;
     side.send("posted", &[])?;
@@ -39,8 +38,7 @@ fn receives(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn suppresses(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn suppresses(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     side.receive("posted")?;
     let segment = [region.segment(0, 8)?];
@@ -56,8 +54,7 @@ const MANY: u64 = 320;
 /// One message in this many is signalled.
 const SIGNAL_INTERVAL: u64 = 16;
 
-fn suppresses_many(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn suppresses_many(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     for cookie in 1..=MANY {
         if cookie % SIGNAL_INTERVAL == 1 {
@@ -78,8 +75,7 @@ fn suppresses_many(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn receives_many(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn receives_many(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     for _ in 0..MANY / SIGNAL_INTERVAL {
         (0..SIGNAL_INTERVAL).try_for_each(|cookie| link.recv(&region, 0, 8, cookie))?;
@@ -90,8 +86,7 @@ fn receives_many(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn suppresses_failing(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn suppresses_failing(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     side.receive("left")?;
     link.ep.wait_disconnected(Some(side.patience()))?;
@@ -101,16 +96,14 @@ fn suppresses_failing(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn leaves(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn leaves(link: Link, side: &mut Side<'_>) -> Result<()> {
     link.ep.disconnect(dat_api::Close::Abrupt)?;
     link.ep.wait_disconnected(Some(side.patience()))?;
     side.send("left", &[])?;
     side.barrier("over")
 }
 
-fn suppresses_rdma(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn suppresses_rdma(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(64)?;
     let remote = receive_region(side)?;
     let segment = [region.segment(0, 64)?];
@@ -124,8 +117,7 @@ fn suppresses_rdma(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn offers(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn offers(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(64)?;
     send_region(side, region.remote())?;
     side.barrier("over")

@@ -65,8 +65,7 @@ fn attributes(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn address(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn address(kit: Kit) -> Result<()> {
     let address = kit.address()?;
     ensure!(!address.ip().is_unspecified(), "its address is {address}");
     Ok(())
@@ -153,8 +152,7 @@ fn close_in_use(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn close_abrupt(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn close_abrupt(kit: Kit) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(4096)?);
     ep.post_recv(&[region.segment(0, 4096)?], 1)?;
     raw::ia_close(kit.ia.as_raw(), DAT_CLOSE_ABRUPT_FLAG)?;
@@ -163,8 +161,7 @@ fn close_abrupt(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn handle_types(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn handle_types(kit: Kit) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     for (what, handle, ty) in [
         ("the adapter", kit.ia.as_raw(), DAT_HANDLE_TYPE_IA),
@@ -179,8 +176,7 @@ fn handle_types(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn context(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn context(kit: Kit) -> Result<()> {
     let ep: Ep = kit.ep()?;
     let evd = Evd::create(&kit.ia, 8, EvdFlags::SOFTWARE)?;
     for handle in [kit.ia.as_raw(), kit.pz.as_raw(), evd.as_raw(), ep.as_raw()] {

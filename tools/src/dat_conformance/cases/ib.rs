@@ -77,8 +77,7 @@ fn counts(side: &mut Side<'_>) -> Result<()> {
 const LEN: usize = 2000;
 const IMMEDIATE: u32 = 0xdead_beef;
 
-fn writes(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn writes(link: Link, side: &mut Side<'_>) -> Result<()> {
     has_immediate(&link)?;
     let region = link.kit.region(LEN)?;
     pattern::fill(&region, 0, LEN, 4)?;
@@ -105,21 +104,12 @@ fn write(
 /// Checks that the next receive is completed by a Write of this length.
 fn check_immediate(link: &Link, len: usize, immediate: u32, side: &Side<'_>) -> Result<()> {
     let received = expect::done(&link.kit.recv, 9, side)?;
-    ensure!(
-        received.immediate == Some(immediate),
-        "{:?}",
-        received.immediate
-    );
-    ensure!(
-        received.transferred as usize == len,
-        "{} bytes",
-        received.transferred
-    );
+    ensure!(received.immediate == Some(immediate));
+    ensure!(received.transferred as usize == len);
     Ok(())
 }
 
-fn receives_immediate(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn receives_immediate(link: Link, side: &mut Side<'_>) -> Result<()> {
     has_immediate(&link)?;
     let (region, message) = (link.kit.region(LEN)?, link.kit.region(64)?);
     link.recv(&message, 0, 64, 9)?;
@@ -130,8 +120,7 @@ fn receives_immediate(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn writes_nothing(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn writes_nothing(link: Link, side: &mut Side<'_>) -> Result<()> {
     has_immediate(&link)?;
     let region = link.kit.region(LEN)?;
     let remote = receive_region(side)?.slice(0, 0)?;
@@ -139,8 +128,7 @@ fn writes_nothing(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn receives_immediate_alone(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn receives_immediate_alone(link: Link, side: &mut Side<'_>) -> Result<()> {
     has_immediate(&link)?;
     let (region, message) = (link.kit.region(LEN)?, link.kit.region(64)?);
     link.recv(&message, 0, 64, 9)?;
@@ -152,8 +140,7 @@ fn receives_immediate_alone(side: &mut Side<'_>) -> Result<()> {
 
 const ROUNDS: u32 = 20;
 
-fn writes_often(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn writes_often(link: Link, side: &mut Side<'_>) -> Result<()> {
     has_immediate(&link)?;
     let region = link.kit.region(LEN)?;
     let remote = receive_region(side)?;
@@ -166,8 +153,7 @@ fn writes_often(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn receives_immediate_often(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn receives_immediate_often(link: Link, side: &mut Side<'_>) -> Result<()> {
     has_immediate(&link)?;
     let (region, message) = (link.kit.region(LEN)?, link.kit.region(64)?);
     send_region(side, region.remote())?;
@@ -196,8 +182,7 @@ fn number(region: &Region, at: usize) -> Result<u64> {
 const BEGIN: u64 = 1 << 40 | 5;
 const AT: usize = 16;
 
-fn offers_number(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn offers_number(link: Link, side: &mut Side<'_>) -> Result<()> {
     has_atomics(&link)?;
     let region = atomic_region(&link)?;
     region.write(AT, &BEGIN.to_ne_bytes())?;
@@ -213,8 +198,7 @@ fn offers_number(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn adds(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn adds(link: Link, side: &mut Side<'_>) -> Result<()> {
     has_atomics(&link)?;
     let result = link.kit.region(8)?;
     let remote = receive_region(side)?;
@@ -222,17 +206,12 @@ fn adds(side: &mut Side<'_>) -> Result<()> {
     link.ep
         .post_fetch_add(result.segment(0, 8)?, remote, 100, 1, flags)?;
     expect::done(&link.kit.request, 1, side)?;
-    ensure!(
-        number(&result, 0)? == BEGIN,
-        "it was {:#x}",
-        number(&result, 0)?
-    );
+    ensure!(number(&result, 0)? == BEGIN);
     side.send("number", &(BEGIN + 100).to_ne_bytes())?;
     side.barrier("over")
 }
 
-fn swaps(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn swaps(link: Link, side: &mut Side<'_>) -> Result<()> {
     has_atomics(&link)?;
     let result = link.kit.region(8)?;
     let remote = receive_region(side)?;
@@ -241,11 +220,7 @@ fn swaps(side: &mut Side<'_>) -> Result<()> {
         link.ep
             .post_compare_swap(result.segment(0, 8)?, remote, words, cookie, flags)?;
         expect::done(&link.kit.request, cookie, side)?;
-        ensure!(
-            number(&result, 0)? == BEGIN,
-            "it was {:#x}",
-            number(&result, 0)?
-        );
+        ensure!(number(&result, 0)? == BEGIN);
     }
     side.send("number", &77_u64.to_ne_bytes())?;
     side.barrier("over")
@@ -254,9 +229,8 @@ fn swaps(side: &mut Side<'_>) -> Result<()> {
 /// Each end adds to the other end's number, both at the same time, and both numbers must be correct
 /// at the end. For two initiators that add to one number, the client would need one more
 /// connection, to itself.
-fn adds_often(side: &mut Side<'_>) -> Result<()> {
+fn adds_often(link: Link, side: &mut Side<'_>) -> Result<()> {
     const TIMES: u64 = 50;
-    let link = Link::make(side)?;
     has_atomics(&link)?;
     let (region, result) = (atomic_region(&link)?, link.kit.region(8)?);
     send_region(side, region.remote().slice(0, 8)?)?;
@@ -300,15 +274,13 @@ fn add_is_broken(link: &Link, side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn adds_without_right(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn adds_without_right(link: Link, side: &mut Side<'_>) -> Result<()> {
     has_atomics(&link)?;
     let remote = receive_region(side)?;
     add_breaks(remote, &link, side)
 }
 
-fn offers_without_right(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn offers_without_right(link: Link, side: &mut Side<'_>) -> Result<()> {
     has_atomics(&link)?;
     let region = link.kit.region(64)?;
     send_region(side, region.remote().slice(0, 8)?)?;
@@ -318,8 +290,7 @@ fn offers_without_right(side: &mut Side<'_>) -> Result<()> {
 }
 
 /// The operation is refused here, or by the peer.
-fn adds_unaligned(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn adds_unaligned(link: Link, side: &mut Side<'_>) -> Result<()> {
     has_atomics(&link)?;
     let mut remote = receive_region(side)?;
     remote.addr += 4;
@@ -336,8 +307,7 @@ fn adds_unaligned(side: &mut Side<'_>) -> Result<()> {
     add_is_broken(&link, side)
 }
 
-fn offers_and_breaks(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn offers_and_breaks(link: Link, side: &mut Side<'_>) -> Result<()> {
     has_atomics(&link)?;
     let region = atomic_region(&link)?;
     send_region(side, region.remote().slice(0, 8)?)?;

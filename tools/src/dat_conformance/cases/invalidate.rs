@@ -49,8 +49,7 @@ fn send(link: &Link, key: u32, side: &mut Side<'_>) -> Result<()> {
     expect::done(&link.kit.request, 1, side).map(drop)
 }
 
-fn invalidates(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn invalidates(link: Link, side: &mut Side<'_>) -> Result<()> {
     let remote = receive_region(side)?;
     send(&link, remote.context, side)?;
     side.barrier("over")
@@ -64,27 +63,18 @@ fn bind_and_lose(link: &Link, window: &Rmr, side: &mut Side<'_>) -> Result<()> {
     send_region(side, remote)?;
     let received = expect::done(&link.kit.recv, 1, side)?;
     let operation = received.operation;
-    ensure!(
-        operation == DAT_DTO_RECEIVE_WITH_INVALIDATE,
-        "operation {operation}"
-    );
-    ensure!(
-        received.invalidated == Some(remote.context),
-        "{:?}",
-        received.invalidated
-    );
+    ensure!(operation == DAT_DTO_RECEIVE_WITH_INVALIDATE);
+    ensure!(received.invalidated == Some(remote.context));
     pattern::check(&message, 0, LEN, 4)
 }
 
-fn is_notified(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn is_notified(link: Link, side: &mut Side<'_>) -> Result<()> {
     let window = Rmr::create_for_ep(&link.kit.pz)?;
     bind_and_lose(&link, &window, side)?;
     side.barrier("over")
 }
 
-fn binds_again(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn binds_again(link: Link, side: &mut Side<'_>) -> Result<()> {
     let window = Rmr::create_for_ep(&link.kit.pz)?;
     bind_and_lose(&link, &window, side)?;
     let region = link.kit.region(LEN)?;
@@ -95,14 +85,11 @@ fn binds_again(side: &mut Side<'_>) -> Result<()> {
 /// The connection events after one end broke the connection.
 const ENDED: &[ConnectionKind] = &[ConnectionKind::Broken, ConnectionKind::Disconnected];
 
-fn invalidates_and_writes(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn invalidates_and_writes(link: Link, side: &mut Side<'_>) -> Result<()> {
     let remote = receive_region(side)?;
     send(&link, remote.context, side)?;
     let region = link.kit.region(LEN)?;
-    let segment = [region.segment(0, LEN)?];
-    link.ep
-        .post_rdma_write(&segment, remote, 2, CompletionFlags::DEFAULT)?;
+    link.write(&region, 0, remote, 2)?;
     let status = expect::completion(&link.kit.request, side)?.status;
     let is_allowed = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
     ensure!(is_allowed, "the Write ended as {status:?}");
@@ -110,16 +97,14 @@ fn invalidates_and_writes(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn stays_closed(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn stays_closed(link: Link, side: &mut Side<'_>) -> Result<()> {
     let window = Rmr::create_for_ep(&link.kit.pz)?;
     bind_and_lose(&link, &window, side)?;
     expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     side.barrier("over")
 }
 
-fn invalidates_wrong(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn invalidates_wrong(link: Link, side: &mut Side<'_>) -> Result<()> {
     side.receive("posted")?;
     let region = link.kit.region(LEN)?;
     let segment = [region.segment(0, LEN)?];
@@ -131,8 +116,7 @@ fn invalidates_wrong(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn is_broken(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn is_broken(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(LEN)?;
     link.recv(&region, 0, LEN, 1)?;
     side.send("posted", &[])?;
@@ -145,8 +129,7 @@ fn is_broken(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn reads_to_window(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn reads_to_window(link: Link, side: &mut Side<'_>) -> Result<()> {
     let remote = receive_region(side)?;
     let (window, region) = (Rmr::create_for_ep(&link.kit.pz)?, link.kit.region(LEN)?);
     let sink = bind(&link, &window, &region, side)?;
@@ -156,8 +139,7 @@ fn reads_to_window(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn offers(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn offers(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(LEN)?;
     pattern::fill(&region, 0, LEN, 4)?;
     send_region(side, region.remote())?;

@@ -10,7 +10,6 @@ use crate::case::cases;
 use crate::expect;
 use crate::kit::Kit;
 use crate::raw;
-use crate::side::Side;
 
 cases! { pub(super) fn cases:
     "lmr/lengths": "memory of every length can be registered" => lengths;
@@ -26,8 +25,7 @@ cases! { pub(super) fn cases:
     "lmr/no-such-memory": "an unknown memory type is refused" => no_such_memory;
 }
 
-fn lengths(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn lengths(kit: Kit) -> Result<()> {
     for len in [1, 2, 4095, 4096, 4097, 1 << 20, (1 << 24) + 1] {
         let region = kit.region(len)?;
         ensure!(region.remote().len as usize == len, "{:?}", region.remote());
@@ -35,14 +33,12 @@ fn lengths(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn none(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn none(kit: Kit) -> Result<()> {
     let created = raw::lmr_create(&kit, DAT_MEM_TYPE_VIRTUAL, 0);
     expect::refused(created, DAT_LENGTH_ERROR)
 }
 
-fn unaligned(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn unaligned(kit: Kit) -> Result<()> {
     let mut memory = [0_u8; 64];
     for offset in 1..9 {
         let (_, part) = memory.split_at_mut(offset);
@@ -57,8 +53,7 @@ fn unaligned(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn privileges(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn privileges(kit: Kit) -> Result<()> {
     let (read, write) = (Privileges::LOCAL_READ, Privileges::LOCAL_WRITE);
     for rights in [
         Privileges::NONE,
@@ -75,8 +70,7 @@ fn privileges(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn twice(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn twice(kit: Kit) -> Result<()> {
     let region = kit.region(4096)?;
     let at = NonNull::new(region.as_ptr()).context("memory has an address")?;
     // SAFETY: the region outlives the second registration, and no work is posted.
@@ -91,14 +85,12 @@ fn twice(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn untouched(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn untouched(kit: Kit) -> Result<()> {
     drop(kit.region(256 << 20)?);
     Ok(())
 }
 
-fn many(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn many(kit: Kit) -> Result<()> {
     let regions: Vec<Region> = (0..256).map(|_| kit.region(64)).collect::<Result<_>>()?;
     let mut keys: Vec<u32> = regions
         .iter()
@@ -114,8 +106,7 @@ fn many(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn query(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn query(kit: Kit) -> Result<()> {
     let region = kit.region_with(5000, Privileges::LOCAL)?;
     let param = raw::lmr_query(region.lmr().as_raw())?;
     let begin = region.as_ptr().addr() as u64;
@@ -126,29 +117,22 @@ fn query(side: &mut Side<'_>) -> Result<()> {
     let end = param.registered_address + param.registered_size;
     ensure!(end >= begin + 5000, "it ends before the memory");
     ensure!(param.length == 5000, "it is {} long", param.length);
-    ensure!(
-        param.mem_priv == Privileges::LOCAL.bits(),
-        "rights {:#x}",
-        param.mem_priv
-    );
+    ensure!(param.mem_priv == Privileges::LOCAL.bits());
     ensure!(param.pz_handle == kit.pz.as_raw(), "another zone");
     Ok(())
 }
 
-fn freed(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn freed(kit: Kit) -> Result<()> {
     let handle = kit.region(64)?.lmr().as_raw();
     expect::refused(raw::lmr_query(handle), DAT_INVALID_HANDLE)
 }
 
-fn sync(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn sync(kit: Kit) -> Result<()> {
     let region = kit.region(4096)?;
     let segment = region.segment(16, 128)?.to_raw();
     raw::lmr_sync(kit.ia.as_raw(), &segment)
 }
 
-fn no_such_memory(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn no_such_memory(kit: Kit) -> Result<()> {
     expect::refused(raw::lmr_create(&kit, 99, 64), DAT_INVALID_PARAMETER)
 }

@@ -9,7 +9,7 @@ use crate::case::{Case, cases};
 use crate::expect;
 use crate::kit::{Kit, attr};
 use crate::leaks::Holdings;
-use crate::link::offer;
+use crate::link::{Link, offer};
 use crate::pattern;
 use crate::side::Side;
 
@@ -54,8 +54,7 @@ fn crowd(kit: &Kit, [recv, request, connect]: &[Evd; 3]) -> Result<Vec<Ep>> {
     (0..CROWD).map(ep).collect()
 }
 
-fn connects_all(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn connects_all(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let evds = evds(&kit)?;
     let eps = crowd(&kit, &evds)?;
     let (out, back) = (kit.region(LEN * CROWD)?, kit.region(LEN * CROWD)?);
@@ -83,8 +82,7 @@ fn connects_all(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn accepts_all(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn accepts_all(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let evds = evds(&kit)?;
     let eps = crowd(&kit, &evds)?;
     let region = kit.region(LEN * CROWD)?;
@@ -171,8 +169,7 @@ fn works_twice(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn sends_from_two(side: &mut Side<'_>) -> Result<()> {
-    let link = crate::link::Link::make(side)?;
+fn sends_from_two(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     side.receive("posted")?;
     let (ep, request) = (&link.ep, &link.kit.request);
@@ -208,8 +205,7 @@ fn sends_from_two(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn receives_from_two(side: &mut Side<'_>) -> Result<()> {
-    let link = crate::link::Link::make(side)?;
+fn receives_from_two(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     (0..20).try_for_each(|cookie| link.recv(&region, 0, 8, cookie))?;
     side.send("posted", &[])?;
@@ -221,8 +217,7 @@ fn receives_from_two(side: &mut Side<'_>) -> Result<()> {
 /// share.
 const SETTLED: usize = 4;
 
-fn cycles(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn cycles(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (address, conn_qual) = side.receive_address()?;
     let mut before = Holdings::now();
     for round in 0..side.size {
@@ -241,8 +236,7 @@ fn cycles(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn is_cycled(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn is_cycled(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let _psp = offer(side, &kit)?;
     let mut before = Holdings::now();
     for round in 0..side.size {

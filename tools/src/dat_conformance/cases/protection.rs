@@ -17,27 +17,27 @@ use crate::side::Side;
 
 cases! { pub(super) fn cases:
     "protection/write-right": "a Write into memory without remote write privilege fails" =>
-        write_fails, offers_for_reading, each way;
+        write_fails(unchanged), offers(Privileges::REMOTE_READ), each way;
     "protection/read-right": "a Read of memory without remote read privilege fails" =>
-        read_fails, offers_for_writing, each way;
+        read_fails(unchanged), offers(Privileges::REMOTE_WRITE), each way;
     "protection/write-beyond": "a Write beyond the end of a region fails" =>
-        write_beyond, offers_all, each way;
+        write_fails(one_beyond_the_end), offers(Privileges::ALL), each way;
     "protection/read-beyond": "a Read beyond the end of a region fails" =>
-        read_beyond, offers_all, each way;
+        read_fails(|remote| remote.len += 1), offers(Privileges::ALL), each way;
     "protection/write-before": "a Write before the beginning of a region fails" =>
-        write_before, offers_all, each way;
+        write_fails(before_the_begin), offers(Privileges::ALL), each way;
     "protection/write-key": "a Write with a key that does not exist fails" =>
-        write_wrong_key, offers_all, each way;
+        write_fails(spoil_key), offers(Privileges::ALL), each way;
     "protection/read-key": "a Read with a key that does not exist fails" =>
-        read_wrong_key, offers_all, each way;
+        read_fails(spoil_key), offers(Privileges::ALL), each way;
     "protection/write-freed": "a Write with the key of a freed region fails" =>
-        write_fails, offers_freed, each way;
+        write_fails(unchanged), offers_freed, each way;
     "protection/read-freed": "a Read with the key of a freed region fails" =>
-        read_fails, offers_freed, each way;
+        read_fails(unchanged), offers_freed, each way;
     "protection/write-zone": "a Write into memory of another protection zone fails" =>
-        write_fails, offers_other_zone, each way;
+        write_fails(unchanged), offers_other_zone, each way;
     "protection/read-zone": "a Read of memory of another protection zone fails" =>
-        read_fails, offers_other_zone, each way;
+        read_fails(unchanged), offers_other_zone, each way;
     "protection/short-receive": "a message longer than its receive is an error" =>
         sends_long, receives_short, each way;
     "protection/no-receive": "a message without a receive waits for one or ends the connection" =>
@@ -47,11 +47,11 @@ cases! { pub(super) fn cases:
     "protection/read-sink": "a Read into memory without local write privilege fails" =>
         reads_without_right, offers_quietly;
     "protection/local-beyond": "a Send from memory beyond the end of a region fails" =>
-        sends_from_beyond, receives_nothing;
+        sends_segment(|segment| segment.virtual_address += 1), receives_nothing;
     "protection/local-key": "a Send with a key that does not exist fails" =>
-        sends_by_wrong_key, receives_nothing;
+        sends_segment(|segment| segment.lmr_context ^= 0x5A5A_5A00), receives_nothing;
     "protection/flushes": "work posted after work that failed is flushed" =>
-        fails_and_flushes, offers_all;
+        fails_and_flushes, offers(Privileges::ALL);
     "protection/recovers": "both ends connect again after an error" => fails_and_recovers, recovers;
 }
 
@@ -77,97 +77,59 @@ fn offer_and_watch(
     side.barrier("over")
 }
 
-fn offers_with(privileges: Privileges, side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
-    let region = link.kit.region_with(LEN, privileges)?;
-    offer_and_watch(&link, &region, region.remote(), side)
+fn offers(remote: Privileges) -> impl Fn(Link, &mut Side<'_>) -> Result<()> {
+    move |link, side| {
+        let region = link.kit.region_with(LEN, Privileges::LOCAL | remote)?;
+        offer_and_watch(&link, &region, region.remote(), side)
+    }
 }
 
-fn offers_all(side: &mut Side<'_>) -> Result<()> {
-    offers_with(Privileges::ALL, side)
-}
-
-fn offers_for_reading(side: &mut Side<'_>) -> Result<()> {
-    offers_with(Privileges::LOCAL | Privileges::REMOTE_READ, side)
-}
-
-fn offers_for_writing(side: &mut Side<'_>) -> Result<()> {
-    offers_with(Privileges::LOCAL | Privileges::REMOTE_WRITE, side)
-}
-
-fn offers_freed(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn offers_freed(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(LEN)?;
     let remote = link.kit.region(LEN)?.remote();
     offer_and_watch(&link, &region, remote, side)
 }
 
-fn offers_other_zone(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn offers_other_zone(link: Link, side: &mut Side<'_>) -> Result<()> {
     let other = Pz::create(&link.kit.ia)?;
     let region = Region::create(&other, LEN, Privileges::ALL)?;
     offer_and_watch(&link, &region, region.remote(), side)
 }
 
-/// The remote end refuses a Write. The Write fails or, where Writes are not acknowledged, the
-/// connection breaks after it.
-fn write_breaks(remote: RemoteRegion, link: &Link, side: &mut Side<'_>) -> Result<()> {
-    let region = link.kit.region(remote.len as usize)?;
-    let segment = [region.segment(0, region.len())?];
-    link.ep
-        .post_rdma_write(&segment, remote, 1, CompletionFlags::DEFAULT)?;
-    let status = expect::completion(&link.kit.request, side)?.status;
-    let is_expected = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
-    ensure!(is_expected, "the Write ended as {status:?}");
-    expect::connection_event(&link.ep, &link.kit.connect, BROKEN, side)?;
-    side.barrier("over")
+/// The remote end refuses a Write of the memory that `change` makes of the memory that it offered.
+/// The Write fails or, where Writes are not acknowledged, the connection breaks after it.
+fn write_fails(change: fn(&mut RemoteRegion)) -> impl Fn(Link, &mut Side<'_>) -> Result<()> {
+    move |link, side| {
+        let mut remote = receive_region(side)?;
+        change(&mut remote);
+        let region = link.kit.region(remote.len as usize)?;
+        link.write(&region, 0, remote, 1)?;
+        let status = expect::completion(&link.kit.request, side)?.status;
+        let is_expected = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
+        ensure!(is_expected, "the Write ended as {status:?}");
+        expect::connection_event(&link.ep, &link.kit.connect, BROKEN, side)?;
+        side.barrier("over")
+    }
 }
 
-/// The remote end refuses a Read. The Read fails, and no data is placed.
-fn read_breaks(remote: RemoteRegion, link: &Link, side: &mut Side<'_>) -> Result<()> {
-    let region = link.kit.region(remote.len as usize)?;
-    let segment = [region.segment(0, region.len())?];
-    link.ep
-        .post_rdma_read(&segment, remote, 1, CompletionFlags::DEFAULT)?;
-    expect::with_status(&link.kit.request, 1, DtoStatus::RemoteAccess, side)?;
-    expect::connection_event(&link.ep, &link.kit.connect, BROKEN, side)?;
-    pattern::untouched(&region, 0, region.len())?;
-    side.barrier("over")
+/// As `write_fails`, for a Read: it fails, and no data is placed.
+fn read_fails(change: fn(&mut RemoteRegion)) -> impl Fn(Link, &mut Side<'_>) -> Result<()> {
+    move |link, side| {
+        let mut remote = receive_region(side)?;
+        change(&mut remote);
+        let region = link.kit.region(remote.len as usize)?;
+        link.read(&region, 0, remote, 1)?;
+        expect::with_status(&link.kit.request, 1, DtoStatus::RemoteAccess, side)?;
+        expect::connection_event(&link.ep, &link.kit.connect, BROKEN, side)?;
+        pattern::untouched(&region, 0, region.len())?;
+        side.barrier("over")
+    }
 }
 
-fn write_fails(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
-    let remote = receive_region(side)?;
-    write_breaks(remote, &link, side)
-}
+fn unchanged(_: &mut RemoteRegion) {}
 
-fn read_fails(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
-    let remote = receive_region(side)?;
-    read_breaks(remote, &link, side)
-}
-
-fn write_beyond(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
-    // If a Write takes several frames, the frames that fit may be placed.
-    let mut remote = receive_region(side)?.slice((LEN - 64) as u32, 64)?;
-    remote.addr += 1;
-    write_breaks(remote, &link, side)
-}
-
-fn read_beyond(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
-    let mut remote = receive_region(side)?;
-    remote.len += 1;
-    read_breaks(remote, &link, side)
-}
-
-fn write_before(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
-    let mut remote = receive_region(side)?;
-    remote.addr -= 8;
-    remote.len = 16;
-    write_breaks(remote, &link, side)
+fn spoil_key(remote: &mut RemoteRegion) {
+    *remote = wrong_key(*remote);
 }
 
 /// Changes the key to one that the peer has not assigned: its keys are less than a million apart.
@@ -176,20 +138,19 @@ fn wrong_key(mut remote: RemoteRegion) -> RemoteRegion {
     remote
 }
 
-fn write_wrong_key(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
-    let remote = wrong_key(receive_region(side)?);
-    write_breaks(remote, &link, side)
+/// Names the last 64 bytes and one after them: if a Write takes several frames, the frames that fit
+/// may be placed.
+fn one_beyond_the_end(remote: &mut RemoteRegion) {
+    remote.addr += LEN as u64 - 63;
+    remote.len = 64;
 }
 
-fn read_wrong_key(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
-    let remote = wrong_key(receive_region(side)?);
-    read_breaks(remote, &link, side)
+fn before_the_begin(remote: &mut RemoteRegion) {
+    remote.addr -= 8;
+    remote.len = 16;
 }
 
-fn sends_long(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn sends_long(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(1000)?;
     side.receive("posted")?;
     link.send(&region, 0, 1000, 1)?;
@@ -200,8 +161,7 @@ fn sends_long(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn receives_short(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn receives_short(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(2000)?;
     link.recv(&region, 0, 999, 1)?;
     side.send("posted", &[])?;
@@ -213,8 +173,7 @@ fn receives_short(side: &mut Side<'_>) -> Result<()> {
 
 /// Either the transport waits for the receive, or both ends receive the event that the connection
 /// is over.
-fn sends_unexpected(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn sends_unexpected(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(64)?;
     link.send(&region, 0, 64, 1)?;
     side.send("sent", &[])?;
@@ -225,8 +184,7 @@ fn sends_unexpected(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn receives_late(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn receives_late(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(64)?;
     side.receive("sent")?;
     std::thread::sleep(side.quiet());
@@ -235,18 +193,13 @@ fn receives_late(side: &mut Side<'_>) -> Result<()> {
     let is_received = received.status.is_success();
     side.send("received", &[u8::from(is_received)])?;
     if !is_received {
-        ensure!(
-            received.status == DtoStatus::Flushed,
-            "{:?}",
-            received.status
-        );
+        ensure!(received.status == DtoStatus::Flushed);
         expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     }
     side.barrier("over")
 }
 
-fn sends_to_unwritable(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn sends_to_unwritable(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(64)?;
     if side.receive("posted")? == [0] {
         return side.barrier("over");
@@ -258,8 +211,7 @@ fn sends_to_unwritable(side: &mut Side<'_>) -> Result<()> {
 }
 
 /// The missing right is detected when the receive is posted, or when a message is received.
-fn receives_without_right(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn receives_without_right(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region_with(64, Privileges::LOCAL_READ)?;
     let posted = link.ep.post_recv(&[region.segment(0, 64)?], 1);
     side.send("posted", &[u8::from(posted.is_ok())])?;
@@ -293,8 +245,7 @@ fn fails_locally(posted: dat_api::Result<()>, link: &Link, side: &Side<'_>) -> R
     Ok(())
 }
 
-fn reads_without_right(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn reads_without_right(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region_with(64, Privileges::LOCAL_READ)?;
     let remote = receive_region(side)?;
     let segment = [region.segment(0, 64)?];
@@ -306,35 +257,26 @@ fn reads_without_right(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn offers_quietly(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn offers_quietly(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(64)?;
     pattern::fill(&region, 0, 64, 3)?;
     send_region(side, region.remote())?;
     side.barrier("over")
 }
 
-fn sends_from_beyond(side: &mut Side<'_>) -> Result<()> {
-    sends_segment(side, |segment| segment.virtual_address += 1)
+fn sends_segment(spoil: fn(&mut DatLmrTriplet)) -> impl Fn(Link, &mut Side<'_>) -> Result<()> {
+    move |link, side| {
+        let region = link.kit.region(LEN)?;
+        side.receive("posted")?;
+        let mut segment = region.segment(0, LEN)?.to_raw();
+        spoil(&mut segment);
+        let posted = crate::raw::post_send(&link.ep, segment, 1);
+        fails_locally(posted, &link, side)?;
+        side.barrier("over")
+    }
 }
 
-fn sends_by_wrong_key(side: &mut Side<'_>) -> Result<()> {
-    sends_segment(side, |segment| segment.lmr_context ^= 0x5A5A_5A00)
-}
-
-fn sends_segment(side: &mut Side<'_>, spoil: fn(&mut DatLmrTriplet)) -> Result<()> {
-    let link = Link::make(side)?;
-    let region = link.kit.region(LEN)?;
-    side.receive("posted")?;
-    let mut segment = region.segment(0, LEN)?.to_raw();
-    spoil(&mut segment);
-    let posted = crate::raw::post_send(&link.ep, segment, 1);
-    fails_locally(posted, &link, side)?;
-    side.barrier("over")
-}
-
-fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn receives_nothing(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(LEN)?;
     link.recv(&region, 0, LEN, 1)?;
     side.send("posted", &[])?;
@@ -347,8 +289,7 @@ fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
     }
 }
 
-fn fails_and_flushes(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn fails_and_flushes(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(64)?;
     let remote = wrong_key(receive_region(side)?).slice(0, 64)?;
     let segment = [region.segment(0, 64)?];
@@ -367,13 +308,10 @@ fn fails_and_flushes(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn fails_and_recovers(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn fails_and_recovers(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(64)?;
     let remote = wrong_key(receive_region(side)?).slice(0, 64)?;
-    let segment = [region.segment(0, 64)?];
-    link.ep
-        .post_rdma_read(&segment, remote, 1, CompletionFlags::DEFAULT)?;
+    link.read(&region, 0, remote, 1)?;
     expect::with_status(&link.kit.request, 1, DtoStatus::RemoteAccess, side)?;
     expect::connection_event(&link.ep, &link.kit.connect, BROKEN, side)?;
     link.ep.reset()?;
@@ -387,8 +325,7 @@ fn fails_and_recovers(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn recovers(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn recovers(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(LEN)?;
     send_region(side, region.remote())?;
     expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;

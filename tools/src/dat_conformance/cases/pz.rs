@@ -24,8 +24,7 @@ cases! { pub(super) fn cases:
 /// key.
 const LEN: usize = 4096;
 
-fn many(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn many(kit: Kit) -> Result<()> {
     let zones: Vec<Pz> = (0..64)
         .map(|_| Pz::create(&kit.ia))
         .collect::<dat_api::Result<_>>()?;
@@ -35,27 +34,23 @@ fn many(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn in_use_by_region(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn in_use_by_region(kit: Kit) -> Result<()> {
     let _region = kit.region(64)?;
     expect::refused(raw::pz_free(kit.pz.as_raw()), DAT_INVALID_STATE)
 }
 
-fn in_use_by_endpoint(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn in_use_by_endpoint(kit: Kit) -> Result<()> {
     let _ep = kit.ep()?;
     expect::refused(raw::pz_free(kit.pz.as_raw()), DAT_INVALID_STATE)
 }
 
-fn freed(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn freed(kit: Kit) -> Result<()> {
     let handle = Pz::create(&kit.ia)?.as_raw();
     expect::refused(raw::pz_free(handle), DAT_INVALID_HANDLE)
 }
 
 /// The post is refused, or the work fails and breaks the connection.
-fn sends_from_other_zone(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn sends_from_other_zone(link: Link, side: &mut Side<'_>) -> Result<()> {
     let other = Pz::create(&link.kit.ia)?;
     let region = Region::create(&other, LEN, Privileges::ALL)?;
     side.receive("posted")?;
@@ -82,8 +77,7 @@ fn sends_from_other_zone(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn receives_nothing(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(LEN)?;
     link.recv(&region, 0, LEN, 1)?;
     side.send("posted", &[])?;

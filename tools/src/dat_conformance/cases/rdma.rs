@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use dat_api::abi::*;
-use dat_api::{CompletionFlags, EpAttr, Region, RemoteRegion};
+use dat_api::{CompletionFlags, EpAttr, RemoteRegion};
 
 use super::send::LENGTHS;
 use crate::case::{Case, cases};
@@ -36,23 +36,23 @@ cases! { fn rows:
     "write/last-byte": "the last byte of a Write is stored last" =>
         writes_rounds, watches_last_byte;
     "write/both-ways": "both ends write at the same time" => writes_across, writes_across;
-    "write/too-long": "a Write longer than its remote region is refused" => writes_too_long, offers;
+    "write/too-long": "a Write longer than its remote region is refused" => writes_too_long, is_read;
     "read/scatter": "a Read fills its segments in order" => scatters, is_read;
-    "read/outstanding": "several Reads are in progress at the same time" => reads_at_once, is_read;
+    "read/outstanding": "several Reads are in progress at the same time" => reads_in_pieces(4), is_read;
     "read/beyond-depth": "Reads beyond the permitted number in progress wait" =>
-        reads_many, is_read;
+        reads_in_pieces(32), is_read;
     "read/both-ways": "both ends read at the same time" => reads_across, reads_across;
     "read/mixed": "Sends, Writes and Reads complete in the order of their posts" =>
-        mixes, takes_mixed;
+        mixed(CompletionFlags::DEFAULT), takes_mixed;
     "read/fence": "a fenced Send starts after the earlier Reads have completed" =>
-        fences, takes_mixed;
+        mixed(CompletionFlags::BARRIER_FENCE), takes_mixed;
     "read/overtaken": "a Send posted after a Read completes after it" =>
-        posts_behind_long_read, takes_behind_long_read;
+        long_read(CompletionFlags::DEFAULT, None), takes_behind_long_read;
     "read/suppressed": "a suppressed Read is complete when the Write posted after it completes" =>
-        posts_behind_quiet_read, takes_behind_long_read;
+        long_read(CompletionFlags::SUPPRESS, None), takes_behind_long_read;
     "read/fenced-read": "a fenced Read waits for the earlier Read, and later work then continues" =>
-        fences_read, takes_behind_long_read;
-    "read/operation": "a completion names its operation" => names_operations, offers;
+        long_read(CompletionFlags::DEFAULT, Some(CompletionFlags::BARRIER_FENCE)), takes_behind_long_read;
+    "read/operation": "a completion names its operation" => names_operations, is_read;
     "read/own-memory": "data that a Read fetched can be written back" => echoes, is_echoed;
 }
 
@@ -80,20 +80,6 @@ fn fits(link: &Link, len: usize) -> Result<()> {
     Ok(())
 }
 
-/// Writes part of a region to the memory that the peer offered.
-fn write(link: &Link, region: &Region, at: usize, remote: RemoteRegion, cookie: u64) -> Result<()> {
-    let segment = region.segment(at, remote.len as usize)?;
-    let flags = CompletionFlags::DEFAULT;
-    Ok(link.ep.post_rdma_write(&[segment], remote, cookie, flags)?)
-}
-
-/// Reads from the memory that the peer offered into a region.
-fn read(link: &Link, region: &Region, at: usize, remote: RemoteRegion, cookie: u64) -> Result<()> {
-    let segment = region.segment(at, remote.len as usize)?;
-    let flags = CompletionFlags::DEFAULT;
-    Ok(link.ep.post_rdma_read(&[segment], remote, cookie, flags)?)
-}
-
 /// Sends a message that reports that everything before it has been done.
 fn notify(link: &Link, side: &Side<'_>) -> Result<()> {
     let note = link.kit.region(1)?;
@@ -111,20 +97,18 @@ fn offer(link: &Link, remote: RemoteRegion, side: &mut Side<'_>) -> Result<()> {
     expect::done(&link.kit.recv, NOTICE, side).map(drop)
 }
 
-fn writes(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn writes(link: Link, side: &mut Side<'_>) -> Result<()> {
     fits(&link, side.size)?;
     let region = link.kit.region(side.size.max(1))?;
     pattern::fill(&region, 0, side.size, 5)?;
     let remote = receive_region(side)?;
-    write(&link, &region, 0, remote, 1)?;
+    link.write(&region, 0, remote, 1)?;
     expect::done(&link.kit.request, 1, side)?;
     notify(&link, side)?;
     side.barrier("over")
 }
 
-fn is_written(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn is_written(link: Link, side: &mut Side<'_>) -> Result<()> {
     fits(&link, side.size)?;
     let region = link.kit.region(side.size + 2 * MARGIN)?;
     let remote = region.remote().slice(MARGIN as u32, side.size as u32)?;
@@ -135,18 +119,13 @@ fn is_written(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn reads(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn reads(link: Link, side: &mut Side<'_>) -> Result<()> {
     fits(&link, side.size)?;
     let region = link.kit.region(side.size + 2 * MARGIN)?;
     let remote = receive_region(side)?.slice(0, side.size as u32)?;
-    read(&link, &region, MARGIN, remote, 1)?;
+    link.read(&region, MARGIN, remote, 1)?;
     let done = expect::done(&link.kit.request, 1, side)?;
-    ensure!(
-        done.transferred as usize == side.size,
-        "{} bytes",
-        done.transferred
-    );
+    ensure!(done.transferred as usize == side.size);
     pattern::untouched(&region, 0, MARGIN)?;
     pattern::check(&region, MARGIN, side.size, 5)?;
     pattern::untouched(&region, MARGIN + side.size, MARGIN)?;
@@ -161,8 +140,7 @@ fn offered(side: &Side<'_>) -> usize {
     if side.size == 0 { OFFERED } else { side.size }
 }
 
-fn is_read(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn is_read(link: Link, side: &mut Side<'_>) -> Result<()> {
     fits(&link, side.size)?;
     let len = offered(side);
     let region = link.kit.region(len)?;
@@ -172,8 +150,7 @@ fn is_read(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn gathers(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn gathers(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(OFFERED)?;
     pattern::fill(&region, 0, OFFERED, 5)?;
     let remote = receive_region(side)?;
@@ -187,9 +164,8 @@ fn gathers(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn writes_many(side: &mut Side<'_>) -> Result<()> {
+fn writes_many(link: Link, side: &mut Side<'_>) -> Result<()> {
     const PIECE: usize = OFFERED / 64;
-    let link = Link::make(side)?;
     let region = link.kit.region(OFFERED)?;
     pattern::fill(&region, 0, OFFERED, 5)?;
     let remote = receive_region(side)?;
@@ -198,7 +174,7 @@ fn writes_many(side: &mut Side<'_>) -> Result<()> {
         for index in 0..32 {
             let place = (index * 2 + round) * 29 % 64;
             let part = remote.slice((place * PIECE) as u32, PIECE as u32)?;
-            write(&link, &region, place * PIECE, part, index as u64)?;
+            link.write(&region, place * PIECE, part, index as u64)?;
         }
         (0..32).try_for_each(|index| expect::done(&link.kit.request, index, side).map(drop))?;
     }
@@ -206,8 +182,7 @@ fn writes_many(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn is_written_in_row(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn is_written_in_row(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(OFFERED)?;
     offer(&link, region.remote(), side)?;
     pattern::check(&region, 0, OFFERED, 5)?;
@@ -217,8 +192,7 @@ fn is_written_in_row(side: &mut Side<'_>) -> Result<()> {
 /// The number of rounds of the cases that detect bytes that overtake others.
 const ROUNDS: u8 = 30;
 
-fn writes_and_notifies(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn writes_and_notifies(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(OFFERED)?;
     let note = link.kit.region(1)?;
     let remote = receive_region(side)?;
@@ -235,8 +209,7 @@ fn writes_and_notifies(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn sees_in_order(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn sees_in_order(link: Link, side: &mut Side<'_>) -> Result<()> {
     let (region, note) = (link.kit.region(OFFERED)?, link.kit.region(1)?);
     send_region(side, region.remote())?;
     for round in 1..=ROUNDS {
@@ -250,21 +223,19 @@ fn sees_in_order(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn writes_rounds(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn writes_rounds(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(OFFERED)?;
     let remote = receive_region(side)?;
     for round in 1..=ROUNDS {
         region.write(0, &[round; OFFERED])?;
-        write(&link, &region, 0, remote, 1)?;
+        link.write(&region, 0, remote, 1)?;
         expect::done(&link.kit.request, 1, side)?;
         side.receive("seen")?;
     }
     side.barrier("over")
 }
 
-fn watches_last_byte(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn watches_last_byte(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(OFFERED)?;
     send_region(side, region.remote())?;
     for round in 1..=ROUNDS {
@@ -286,9 +257,8 @@ fn watches_last_byte(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn writes_across(side: &mut Side<'_>) -> Result<()> {
+fn writes_across(link: Link, side: &mut Side<'_>) -> Result<()> {
     const LEN: usize = 300_000;
-    let link = Link::make(side)?;
     let (ours, theirs) = (link.kit.region(LEN)?, link.kit.region(LEN)?);
     let (seed, other) = (u8::from(side.is_client), u8::from(!side.is_client));
     pattern::fill(&ours, 0, LEN, seed)?;
@@ -296,7 +266,7 @@ fn writes_across(side: &mut Side<'_>) -> Result<()> {
     link.recv(&note, 0, 1, NOTICE)?;
     send_region(side, theirs.remote())?;
     let remote = receive_region(side)?;
-    write(&link, &ours, 0, remote, 1)?;
+    link.write(&ours, 0, remote, 1)?;
     expect::done(&link.kit.request, 1, side)?;
     notify(&link, side)?;
     expect::done(&link.kit.recv, NOTICE, side)?;
@@ -304,8 +274,7 @@ fn writes_across(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn writes_too_long(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn writes_too_long(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(OFFERED)?;
     let remote = receive_region(side)?.slice(0, 100)?;
     let segment = [region.segment(0, 101)?];
@@ -313,10 +282,6 @@ fn writes_too_long(side: &mut Side<'_>) -> Result<()> {
     let written = link.ep.post_rdma_write(&segment, remote, 1, flags);
     expect::refused(written, DAT_LENGTH_ERROR)?;
     side.barrier("over")
-}
-
-fn offers(side: &mut Side<'_>) -> Result<()> {
-    is_read(side)
 }
 
 fn scatters(side: &mut Side<'_>) -> Result<()> {
@@ -352,75 +317,59 @@ fn link_refused(error: &anyhow::Error) -> bool {
     call.is_some_and(|call| call.is(DAT_INVALID_PARAMETER))
 }
 
-fn reads_at_once(side: &mut Side<'_>) -> Result<()> {
-    reads_in_pieces(side, 4)
-}
-
-fn reads_many(side: &mut Side<'_>) -> Result<()> {
-    reads_in_pieces(side, 32)
-}
-
 /// Reads the offered memory in pieces, all of which are posted before the first completes.
-fn reads_in_pieces(side: &mut Side<'_>, pieces: usize) -> Result<()> {
-    let link = Link::make(side)?;
-    let region = link.kit.region(OFFERED)?;
-    let remote = receive_region(side)?;
-    let piece = OFFERED / pieces;
-    for index in 0..pieces {
-        let part = remote.slice((index * piece) as u32, piece as u32)?;
-        read(&link, &region, index * piece, part, index as u64)?;
+fn reads_in_pieces(pieces: usize) -> impl Fn(Link, &mut Side<'_>) -> Result<()> {
+    move |link, side| {
+        let region = link.kit.region(OFFERED)?;
+        let remote = receive_region(side)?;
+        let piece = OFFERED / pieces;
+        for index in 0..pieces {
+            let part = remote.slice((index * piece) as u32, piece as u32)?;
+            link.read(&region, index * piece, part, index as u64)?;
+        }
+        for index in 0..pieces {
+            expect::done(&link.kit.request, index as u64, side)?;
+            pattern::check(&region, 0, 1, 5)?;
+        }
+        pattern::check(&region, 0, OFFERED, 5)?;
+        side.barrier("over")
     }
-    for index in 0..pieces {
-        expect::done(&link.kit.request, index as u64, side)?;
-        pattern::check(&region, 0, 1, 5)?;
-    }
-    pattern::check(&region, 0, OFFERED, 5)?;
-    side.barrier("over")
 }
 
-fn reads_across(side: &mut Side<'_>) -> Result<()> {
+fn reads_across(link: Link, side: &mut Side<'_>) -> Result<()> {
     const LEN: usize = 300_000;
-    let link = Link::make(side)?;
     let (ours, theirs) = (link.kit.region(LEN)?, link.kit.region(LEN)?);
     let (seed, other) = (u8::from(side.is_client), u8::from(!side.is_client));
     pattern::fill(&ours, 0, LEN, seed)?;
     send_region(side, ours.remote())?;
     let remote = receive_region(side)?;
-    read(&link, &theirs, 0, remote, 1)?;
+    link.read(&theirs, 0, remote, 1)?;
     expect::done(&link.kit.request, 1, side)?;
     pattern::check(&theirs, 0, LEN, other)?;
     side.barrier("over")
 }
 
-fn mixes(side: &mut Side<'_>) -> Result<()> {
-    mixed(side, CompletionFlags::DEFAULT)
-}
-
-fn fences(side: &mut Side<'_>) -> Result<()> {
-    mixed(side, CompletionFlags::BARRIER_FENCE)
-}
-
 /// Posts a Read, a Write and a Send; if fenced, the Send carries the data that was read.
-fn mixed(side: &mut Side<'_>, send: CompletionFlags) -> Result<()> {
-    let link = Link::make(side)?;
-    let (got, out) = (link.kit.region(1000)?, link.kit.region(1000)?);
-    pattern::fill(&out, 0, 1000, 6)?;
-    let remote = receive_region(side)?;
-    let (first, second) = (remote.slice(0, 1000)?, remote.slice(1000, 1000)?);
-    let fenced = send != CompletionFlags::DEFAULT;
-    read(&link, &got, 0, first, 1)?;
-    write(&link, &out, 0, second, 2)?;
-    let source = if fenced { &got } else { &out };
-    link.ep.post_send(&[source.segment(0, 1000)?], 3, send)?;
-    read(&link, &got, 0, second, 4)?;
-    (1..=4).try_for_each(|cookie| expect::done(&link.kit.request, cookie, side).map(drop))?;
-    pattern::check(&got, 0, 1000, 6).context("the Read after the Write")?;
-    side.send("sent", &[if fenced { 5 } else { 6 }])?;
-    side.barrier("over")
+fn mixed(send: CompletionFlags) -> impl Fn(Link, &mut Side<'_>) -> Result<()> {
+    move |link, side| {
+        let (got, out) = (link.kit.region(1000)?, link.kit.region(1000)?);
+        pattern::fill(&out, 0, 1000, 6)?;
+        let remote = receive_region(side)?;
+        let (first, second) = (remote.slice(0, 1000)?, remote.slice(1000, 1000)?);
+        let fenced = send != CompletionFlags::DEFAULT;
+        link.read(&got, 0, first, 1)?;
+        link.write(&out, 0, second, 2)?;
+        let source = if fenced { &got } else { &out };
+        link.ep.post_send(&[source.segment(0, 1000)?], 3, send)?;
+        link.read(&got, 0, second, 4)?;
+        (1..=4).try_for_each(|cookie| expect::done(&link.kit.request, cookie, side).map(drop))?;
+        pattern::check(&got, 0, 1000, 6).context("the Read after the Write")?;
+        side.send("sent", &[if fenced { 5 } else { 6 }])?;
+        side.barrier("over")
+    }
 }
 
-fn takes_mixed(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn takes_mixed(link: Link, side: &mut Side<'_>) -> Result<()> {
     let (region, message) = (link.kit.region(2000)?, link.kit.region(1000)?);
     pattern::fill(&region, 0, 1000, 5)?;
     link.recv(&message, 0, 1000, 1)?;
@@ -437,52 +386,38 @@ const LONG: usize = 1 << 20;
 /// The length of a Write or Send after it.
 const SHORT: usize = 100;
 
-fn posts_behind_long_read(side: &mut Side<'_>) -> Result<()> {
-    long_read(side, CompletionFlags::DEFAULT, None)
-}
-
-fn posts_behind_quiet_read(side: &mut Side<'_>) -> Result<()> {
-    long_read(side, CompletionFlags::SUPPRESS, None)
-}
-
-fn fences_read(side: &mut Side<'_>) -> Result<()> {
-    let again = Some(CompletionFlags::BARRIER_FENCE);
-    long_read(side, CompletionFlags::DEFAULT, again)
-}
-
 /// Posts a long Read, optionally another Read of the same memory, and then a Write and a Send.
 fn long_read(
-    side: &mut Side<'_>,
     first: CompletionFlags,
     again: Option<CompletionFlags>,
-) -> Result<()> {
-    let link = Link::make(side)?;
-    let (got, out) = (link.kit.region(LONG)?, link.kit.region(SHORT)?);
-    pattern::fill(&out, 0, SHORT, 6)?;
-    let remote = receive_region(side)?;
-    let source = remote.slice(0, LONG as u32)?;
-    let mut due = Vec::new();
-    for (cookie, flags) in [(1, Some(first)), (2, again)] {
-        let Some(flags) = flags else { continue };
-        let segment = [got.segment(0, LONG)?];
-        link.ep.post_rdma_read(&segment, source, cookie, flags)?;
-        if flags != CompletionFlags::SUPPRESS {
-            due.push(cookie);
+) -> impl Fn(Link, &mut Side<'_>) -> Result<()> {
+    move |link, side| {
+        let (got, out) = (link.kit.region(LONG)?, link.kit.region(SHORT)?);
+        pattern::fill(&out, 0, SHORT, 6)?;
+        let remote = receive_region(side)?;
+        let source = remote.slice(0, LONG as u32)?;
+        let mut due = Vec::new();
+        for (cookie, flags) in [(1, Some(first)), (2, again)] {
+            let Some(flags) = flags else { continue };
+            let segment = [got.segment(0, LONG)?];
+            link.ep.post_rdma_read(&segment, source, cookie, flags)?;
+            if flags != CompletionFlags::SUPPRESS {
+                due.push(cookie);
+            }
         }
+        link.write(&out, 0, remote.slice(LONG as u32, SHORT as u32)?, 3)?;
+        link.send(&out, 0, SHORT, 4)?;
+        due.extend([3, 4]);
+        for cookie in due {
+            expect::done(&link.kit.request, cookie, side)?;
+            let read = pattern::check(&got, 0, LONG, 5);
+            read.with_context(|| format!("what was read, at the completion of {cookie}"))?;
+        }
+        side.barrier("over")
     }
-    write(&link, &out, 0, remote.slice(LONG as u32, SHORT as u32)?, 3)?;
-    link.send(&out, 0, SHORT, 4)?;
-    due.extend([3, 4]);
-    for cookie in due {
-        expect::done(&link.kit.request, cookie, side)?;
-        let read = pattern::check(&got, 0, LONG, 5);
-        read.with_context(|| format!("what was read, at the completion of {cookie}"))?;
-    }
-    side.barrier("over")
 }
 
-fn takes_behind_long_read(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn takes_behind_long_read(link: Link, side: &mut Side<'_>) -> Result<()> {
     let (region, message) = (link.kit.region(LONG + SHORT)?, link.kit.region(SHORT)?);
     pattern::fill(&region, 0, LONG, 5)?;
     link.recv(&message, 0, SHORT, 1)?;
@@ -493,35 +428,32 @@ fn takes_behind_long_read(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn names_operations(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn names_operations(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(64)?;
     let remote = receive_region(side)?.slice(0, 64)?;
-    write(&link, &region, 0, remote, 1)?;
+    link.write(&region, 0, remote, 1)?;
     let done = expect::done(&link.kit.request, 1, side)?;
     let named = done.operation == DAT_DTO_RDMA_WRITE && done.transferred == 64;
     ensure!(named, "a Write of 64 bytes is {done:?}");
-    read(&link, &region, 0, remote, 2)?;
+    link.read(&region, 0, remote, 2)?;
     let done = expect::done(&link.kit.request, 2, side)?;
     let named = done.operation == DAT_DTO_RDMA_READ && done.transferred == 64;
     ensure!(named, "a Read of 64 bytes is {done:?}");
     side.barrier("over")
 }
 
-fn echoes(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn echoes(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(4096)?;
     let remote = receive_region(side)?;
-    read(&link, &region, 0, remote.slice(0, 4096)?, 1)?;
+    link.read(&region, 0, remote.slice(0, 4096)?, 1)?;
     expect::done(&link.kit.request, 1, side)?;
-    write(&link, &region, 0, remote.slice(4096, 4096)?, 2)?;
+    link.write(&region, 0, remote.slice(4096, 4096)?, 2)?;
     expect::done(&link.kit.request, 2, side)?;
     notify(&link, side)?;
     side.barrier("over")
 }
 
-fn is_echoed(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn is_echoed(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(OFFERED)?;
     pattern::fill(&region, 0, 4096, 5)?;
     offer(&link, region.remote(), side)?;

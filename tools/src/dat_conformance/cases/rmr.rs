@@ -1,10 +1,11 @@
 //! Memory windows.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use dat_api::abi::*;
-use dat_api::{CompletionFlags, ConnectionKind, DtoStatus, Lmr, Privileges, RemoteRegion, Rmr};
+use dat_api::{ConnectionKind, DtoStatus, Lmr, Privileges, RemoteRegion, Rmr};
 
-use crate::case::cases;
+use super::rdma::{receive_region, send_region};
+use crate::case::{Start, cases};
 use crate::expect;
 use crate::kit::Kit;
 use crate::link::Link;
@@ -24,25 +25,24 @@ cases! { pub(super) fn cases:
     "rmr/write": "the peer writes through a window" => writes, binds_for_writing;
     "rmr/read": "the peer reads through a window" => reads, binds_for_reading;
     "rmr/read-only": "a Write through a read-only window fails" =>
-        write_fails, binds_for_reading_only;
+        write_fails(0), binds_in_vain(READ);
     "rmr/bounds": "a Write beyond a window fails, although the region is longer" =>
-        write_beyond, binds_a_part;
-    "rmr/unbound": "an unbound window permits no access" => write_fails, binds_and_unbinds;
+        write_fails(1), binds_in_vain(WRITE);
+    "rmr/unbound": "an unbound window permits no access" => write_fails(0), binds_and_unbinds;
     "rmr/unbound-twice": "a window can be unbound again after its region was freed" =>
         keeps_connected, unbinds_twice;
     "rmr/bound-again": "a window that is bound again has a new key" =>
-        write_by_new_key, binds_again;
+        writes, binds_again;
     "rmr/old-key": "the previous key of a window is invalid after another bind" =>
-        write_fails, binds_elsewhere;
+        write_fails(0), binds_elsewhere;
     "rmr/region-in-use": "a region with a bound window is not freed" =>
         keeps_connected, frees_region;
-    "rmr/freed": "a freed window permits no access" => write_fails, binds_and_frees;
+    "rmr/freed": "a freed window permits no access" => write_fails(0), binds_and_frees;
     "rmr/for-endpoint": "a window created for an endpoint serves its peer" =>
         writes, binds_for_endpoint;
 }
 
-fn create(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn create(kit: Kit) -> Result<()> {
     let windows: Vec<Rmr> = (0..16)
         .map(|_| Rmr::create(&kit.pz))
         .collect::<dat_api::Result<_>>()?;
@@ -50,13 +50,15 @@ fn create(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn bind_unconnected(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn bind_unconnected(kit: Kit) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(LEN)?);
     let window = Rmr::create(&kit.pz)?;
     let bound = window.bind(&ep, &region, 0, LEN, Privileges::ALL, 1);
     expect::refused(bound, DAT_INVALID_STATE)
 }
+
+/// The events that end a connection after an error.
+const ENDED: &[ConnectionKind] = &[ConnectionKind::Broken, ConnectionKind::Disconnected];
 
 /// The rights a window needs for the peer to write or to read.
 const WRITE: Privileges = Privileges::REMOTE_WRITE;
@@ -69,9 +71,9 @@ struct Binder {
     window: Rmr,
 }
 
-impl Binder {
-    fn make(side: &mut Side<'_>) -> Result<Self> {
-        let link = Link::make(side)?;
+impl Start for Binder {
+    fn start(side: &mut Side<'_>) -> Result<Self> {
+        let link = Link::start(side)?;
         let window = Rmr::create(&link.kit.pz)?;
         let region = link.kit.region(LEN)?;
         Ok(Self {
@@ -80,7 +82,9 @@ impl Binder {
             window,
         })
     }
+}
 
+impl Binder {
     fn bind(&self, at: usize, rights: Privileges, side: &Side<'_>) -> Result<RemoteRegion> {
         let Self {
             link,
@@ -94,29 +98,13 @@ impl Binder {
     }
 }
 
-fn send_region(side: &mut Side<'_>, remote: RemoteRegion) -> Result<()> {
-    side.send("region", &remote.to_bytes())
-}
-
-fn receive_region(side: &mut Side<'_>) -> Result<RemoteRegion> {
-    let bytes = side.receive("region")?;
-    let bytes = bytes
-        .first_chunk()
-        .context("the description of a region is incomplete")?;
-    Ok(RemoteRegion::from_bytes(bytes))
-}
-
 fn post_write(link: &Link, remote: RemoteRegion) -> Result<()> {
     let region = link.kit.region(remote.len as usize)?;
     pattern::fill(&region, 0, region.len(), 9)?;
-    let segment = region.segment(0, region.len())?;
-    Ok(link
-        .ep
-        .post_rdma_write(&[segment], remote, 1, CompletionFlags::DEFAULT)?)
+    link.write(&region, 0, remote, 1)
 }
 
-fn writes(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn writes(link: Link, side: &mut Side<'_>) -> Result<()> {
     let remote = receive_region(side)?;
     post_write(&link, remote)?;
     expect::done(&link.kit.request, 1, side)?;
@@ -139,101 +127,73 @@ fn is_written(binder: &Binder, remote: RemoteRegion, side: &mut Side<'_>) -> Res
     side.barrier("over")
 }
 
-fn binds_for_writing(side: &mut Side<'_>) -> Result<()> {
-    let binder = Binder::make(side)?;
+fn binds_for_writing(binder: Binder, side: &mut Side<'_>) -> Result<()> {
     let remote = binder.bind(AT, WRITE, side)?;
     is_written(&binder, remote, side)
 }
 
-fn binds_for_endpoint(side: &mut Side<'_>) -> Result<()> {
-    let mut binder = Binder::make(side)?;
+fn binds_for_endpoint(mut binder: Binder, side: &mut Side<'_>) -> Result<()> {
     binder.window = Rmr::create_for_ep(&binder.link.kit.pz)?;
     let remote = binder.bind(AT, WRITE, side)?;
     is_written(&binder, remote, side)
 }
 
-fn binds_again(side: &mut Side<'_>) -> Result<()> {
-    let binder = Binder::make(side)?;
+fn binds_again(binder: Binder, side: &mut Side<'_>) -> Result<()> {
     let first = binder.bind(2 * AT, WRITE, side)?;
     let second = binder.bind(AT, WRITE, side)?;
     ensure!(first.context != second.context, "the key is the same");
     is_written(&binder, second, side)
 }
 
-fn write_by_new_key(side: &mut Side<'_>) -> Result<()> {
-    writes(side)
-}
-
-fn reads(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn reads(link: Link, side: &mut Side<'_>) -> Result<()> {
     let remote = receive_region(side)?;
     let region = link.kit.region(WINDOW)?;
-    let segment = region.segment(0, WINDOW)?;
-    link.ep
-        .post_rdma_read(&[segment], remote, 1, CompletionFlags::DEFAULT)?;
+    link.read(&region, 0, remote, 1)?;
     expect::done(&link.kit.request, 1, side)?;
     pattern::check(&region, 0, WINDOW, 4)?;
     side.barrier("over")
 }
 
-fn binds_for_reading(side: &mut Side<'_>) -> Result<()> {
-    let binder = Binder::make(side)?;
+fn binds_for_reading(binder: Binder, side: &mut Side<'_>) -> Result<()> {
     pattern::fill(&binder.region, AT, WINDOW, 4)?;
     let remote = binder.bind(AT, READ, side)?;
     send_region(side, remote)?;
     side.barrier("over")
 }
 
-/// A write that the window does not permit: it fails, or the connection breaks after it.
-fn write_fails(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
-    let remote = receive_region(side)?;
-    write_breaks(&link, remote, side)
-}
-
-fn write_beyond(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
-    let mut remote = receive_region(side)?;
-    remote.len += 1;
-    write_breaks(&link, remote, side)
-}
-
-fn write_breaks(link: &Link, remote: RemoteRegion, side: &mut Side<'_>) -> Result<()> {
-    post_write(link, remote)?;
-    let ended = expect::completion(&link.kit.request, side)?;
-    // iWARP writes are not acknowledged, so the peer's objection is received later.
-    let status = ended.status;
-    let objected = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
-    ensure!(objected, "the write ended as {status:?}");
-    let ends = [ConnectionKind::Broken, ConnectionKind::Disconnected];
-    expect::connection_event(&link.ep, &link.kit.connect, &ends, side)?;
-    side.barrier("over")
+/// A write that the window does not permit, of `more` bytes than were offered: it fails, or the
+/// connection breaks after it.
+fn write_fails(more: u32) -> impl Fn(Link, &mut Side<'_>) -> Result<()> {
+    move |link, side| {
+        let mut remote = receive_region(side)?;
+        remote.len += more;
+        post_write(&link, remote)?;
+        let ended = expect::completion(&link.kit.request, side)?;
+        // iWARP writes are not acknowledged, so the peer's objection is received later.
+        let status = ended.status;
+        let objected = matches!(status, DtoStatus::RemoteAccess | DtoStatus::Success);
+        ensure!(objected, "the write ended as {status:?}");
+        expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
+        side.barrier("over")
+    }
 }
 
 fn nothing_written(binder: &Binder, side: &mut Side<'_>) -> Result<()> {
     let link = &binder.link;
-    let ends = [ConnectionKind::Broken, ConnectionKind::Disconnected];
-    expect::connection_event(&link.ep, &link.kit.connect, &ends, side)?;
+    expect::connection_event(&link.ep, &link.kit.connect, ENDED, side)?;
     pattern::untouched(&binder.region, 0, LEN)?;
     side.barrier("over")
 }
 
-fn binds_for_reading_only(side: &mut Side<'_>) -> Result<()> {
-    let binder = Binder::make(side)?;
-    let remote = binder.bind(AT, READ, side)?;
-    send_region(side, remote)?;
-    nothing_written(&binder, side)
+fn binds_in_vain(rights: Privileges) -> impl Fn(Binder, &mut Side<'_>) -> Result<()> {
+    move |binder, side| {
+        let remote = binder.bind(AT, rights, side)?;
+        send_region(side, remote)?;
+        nothing_written(&binder, side)
+    }
 }
 
-fn binds_a_part(side: &mut Side<'_>) -> Result<()> {
-    let binder = Binder::make(side)?;
-    let remote = binder.bind(AT, WRITE, side)?;
-    send_region(side, remote)?;
-    nothing_written(&binder, side)
-}
-
-fn binds_and_unbinds(side: &mut Side<'_>) -> Result<()> {
-    let binder = Binder::make(side)?;
+fn binds_and_unbinds(binder: Binder, side: &mut Side<'_>) -> Result<()> {
     let remote = binder.bind(AT, WRITE, side)?;
     binder.window.unbind(&binder.link.ep, 8)?;
     expect::bound(&binder.link.kit.request, 8, side)?;
@@ -241,8 +201,7 @@ fn binds_and_unbinds(side: &mut Side<'_>) -> Result<()> {
     nothing_written(&binder, side)
 }
 
-fn unbinds_twice(side: &mut Side<'_>) -> Result<()> {
-    let binder = Binder::make(side)?;
+fn unbinds_twice(binder: Binder, side: &mut Side<'_>) -> Result<()> {
     binder.bind(AT, WRITE, side)?;
     let Binder {
         link,
@@ -257,29 +216,25 @@ fn unbinds_twice(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn binds_elsewhere(side: &mut Side<'_>) -> Result<()> {
-    let binder = Binder::make(side)?;
+fn binds_elsewhere(binder: Binder, side: &mut Side<'_>) -> Result<()> {
     let first = binder.bind(AT, WRITE, side)?;
     binder.bind(2 * AT, WRITE, side)?;
     send_region(side, first)?;
     nothing_written(&binder, side)
 }
 
-fn binds_and_frees(side: &mut Side<'_>) -> Result<()> {
-    let mut binder = Binder::make(side)?;
+fn binds_and_frees(mut binder: Binder, side: &mut Side<'_>) -> Result<()> {
     let remote = binder.bind(AT, WRITE, side)?;
     binder.window = Rmr::create(&binder.link.kit.pz)?;
     send_region(side, remote)?;
     nothing_written(&binder, side)
 }
 
-fn keeps_connected(side: &mut Side<'_>) -> Result<()> {
-    let _link = Link::make(side)?;
+fn keeps_connected(_link: Link, side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn frees_region(side: &mut Side<'_>) -> Result<()> {
-    let binder = Binder::make(side)?;
+fn frees_region(binder: Binder, side: &mut Side<'_>) -> Result<()> {
     binder.bind(AT, WRITE, side)?;
     let lmr: &Lmr = binder.region.lmr();
     expect::refused(crate::raw::lmr_free(lmr.as_raw()), DAT_INVALID_STATE)?;

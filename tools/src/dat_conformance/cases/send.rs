@@ -47,11 +47,11 @@ pub(super) fn cases() -> Vec<Case> {
 
 cases! { fn rows:
     "send/gather": "the segments of a Send are received as one message" =>
-        gathers, receives_one, each way;
+        sends_pieces(&PIECES), receives_one, each way;
     "send/scatter": "a message fills the segments of a receive in order" =>
-        sends_one, scatters, each way;
+        sends_pieces(&[(0, WHOLE)]), scatters, each way;
     "send/empty-segments": "segments of length 0 add no bytes" =>
-        gathers_empty, receives_one, each way;
+        sends_pieces(&[(0, 0), (0, 1000), (77, 0), (1000, WHOLE - 1000)]), receives_one, each way;
     "send/stream": "200 messages keep their order and their lengths" =>
         streams, takes_stream, each way;
     "send/both-ways": "both ends send at the same time" => crosses, crosses;
@@ -77,8 +77,7 @@ pub(super) fn fits(link: &Link, len: usize) -> Result<()> {
     Ok(())
 }
 
-fn sends(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn sends(link: Link, side: &mut Side<'_>) -> Result<()> {
     let len = side.size;
     fits(&link, len)?;
     let region = link.kit.region(len.max(1))?;
@@ -93,9 +92,8 @@ fn sends(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn receives(side: &mut Side<'_>) -> Result<()> {
+fn receives(link: Link, side: &mut Side<'_>) -> Result<()> {
     const ROOM: usize = 7;
-    let link = Link::make(side)?;
     let len = side.size;
     fits(&link, len)?;
     let region = link.kit.region(len + ROOM)?;
@@ -111,28 +109,17 @@ fn receives(side: &mut Side<'_>) -> Result<()> {
 const PIECES: [(usize, usize); 3] = [(0, 100), (100, 1), (101, 1999)];
 const WHOLE: usize = 2100;
 
-fn gathers(side: &mut Side<'_>) -> Result<()> {
-    sends_pieces(side, &PIECES)
-}
-
-fn gathers_empty(side: &mut Side<'_>) -> Result<()> {
-    sends_pieces(side, &[(0, 0), (0, 1000), (77, 0), (1000, WHOLE - 1000)])
-}
-
-fn sends_one(side: &mut Side<'_>) -> Result<()> {
-    sends_pieces(side, &[(0, WHOLE)])
-}
-
-fn sends_pieces(side: &mut Side<'_>, pieces: &[(usize, usize)]) -> Result<()> {
-    let link = Link::make(side)?;
-    let region = link.kit.region(WHOLE)?;
-    pattern::fill(&region, 0, WHOLE, 2)?;
-    side.receive("posted")?;
-    let list = pieces.iter().map(|&(at, len)| region.segment(at, len));
-    let list: Vec<_> = list.collect::<dat_api::Result<_>>()?;
-    link.ep.post_send(&list, 1, CompletionFlags::DEFAULT)?;
-    expect::done(&link.kit.request, 1, side)?;
-    side.barrier("over")
+fn sends_pieces(pieces: &'static [(usize, usize)]) -> impl Fn(Link, &mut Side<'_>) -> Result<()> {
+    move |link, side| {
+        let region = link.kit.region(WHOLE)?;
+        pattern::fill(&region, 0, WHOLE, 2)?;
+        side.receive("posted")?;
+        let list = pieces.iter().map(|&(at, len)| region.segment(at, len));
+        let list: Vec<_> = list.collect::<dat_api::Result<_>>()?;
+        link.ep.post_send(&list, 1, CompletionFlags::DEFAULT)?;
+        expect::done(&link.kit.request, 1, side)?;
+        side.barrier("over")
+    }
 }
 
 /// Waits for a receive that must be completed by a message of this length.
@@ -146,8 +133,7 @@ fn expect_message(link: &Link, cookie: u64, len: usize, side: &Side<'_>) -> Resu
     Ok(())
 }
 
-fn receives_one(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn receives_one(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(WHOLE)?;
     link.recv(&region, 0, WHOLE, 1)?;
     side.send("posted", &[])?;
@@ -156,11 +142,10 @@ fn receives_one(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn scatters(side: &mut Side<'_>) -> Result<()> {
+fn scatters(link: Link, side: &mut Side<'_>) -> Result<()> {
     /// The offsets of the pieces: apart, in another order, and with room to spare in the last.
     const PLACES: [usize; 3] = [5000, 4000, 0];
     const ROOM: usize = 3000;
-    let link = Link::make(side)?;
     let region = link.kit.region(8192)?;
     let lens = [PIECES[0].1, PIECES[1].1, ROOM];
     let list = PLACES.iter().zip(lens);
@@ -188,8 +173,7 @@ const STREAM: usize = 200;
 /// The number of receives that are posted ahead of the messages.
 const AHEAD: usize = 16;
 
-fn streams(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn streams(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(STREAM * 1500)?;
     for index in 0..STREAM {
         pattern::fill(&region, index * 1500, stream_len(index), index as u8)?;
@@ -204,8 +188,7 @@ fn streams(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn takes_stream(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn takes_stream(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(AHEAD * 1500)?;
     for first in (0..STREAM).step_by(AHEAD) {
         let indices = first..STREAM.min(first + AHEAD);
@@ -224,9 +207,8 @@ fn takes_stream(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn crosses(side: &mut Side<'_>) -> Result<()> {
+fn crosses(link: Link, side: &mut Side<'_>) -> Result<()> {
     const LEN: usize = 100_000;
-    let link = Link::make(side)?;
     let (ours, theirs) = (link.kit.region(LEN)?, link.kit.region(4 * LEN)?);
     pattern::fill(&ours, 0, LEN, u8::from(side.is_client))?;
     for index in 0..4 {
@@ -249,8 +231,7 @@ fn crosses(side: &mut Side<'_>) -> Result<()> {
 
 const ROUNDS: u64 = 50;
 
-fn pings(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn pings(link: Link, side: &mut Side<'_>) -> Result<()> {
     let (out, back) = (link.kit.region(8)?, link.kit.region(8)?);
     side.receive("posted")?;
     for round in 0..ROUNDS {
@@ -267,8 +248,7 @@ fn pings(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn pongs(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn pongs(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     link.recv(&region, 0, 8, 0)?;
     side.send("posted", &[])?;
@@ -287,8 +267,7 @@ fn pongs(side: &mut Side<'_>) -> Result<()> {
 
 const COOKIES: [u64; 5] = [0, 1, u64::MAX, 1 << 63, 0x0123_4567_89ab_cdef];
 
-fn sends_cookies(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn sends_cookies(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     side.receive("posted")?;
     for cookie in COOKIES {
@@ -298,8 +277,7 @@ fn sends_cookies(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn receives_cookies(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn receives_cookies(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     for cookie in COOKIES {
         link.recv(&region, 0, 8, cookie)?;
@@ -315,9 +293,8 @@ fn receives_cookies(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn fills_queue(side: &mut Side<'_>) -> Result<()> {
+fn fills_queue(link: Link, side: &mut Side<'_>) -> Result<()> {
     const MANY: u64 = 100_000;
-    let link = Link::make(side)?;
     let region = link.kit.region(64)?;
     let segment = [region.segment(0, 64)?];
     let refused = (0..MANY).find_map(|cookie| {
@@ -336,8 +313,7 @@ fn fills_queue(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn takes_all(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn takes_all(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(64)?;
     side.receive("full")?;
     for cookie in 0..8 {
@@ -347,8 +323,7 @@ fn takes_all(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn list_too_long(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn list_too_long(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(64)?;
     let limit = usize::try_from(link.kit.ia.attr()?.max_iov_segments_per_dto)?;
     let granted = usize::try_from(link.ep.query()?.attr.max_request_iov)?;
@@ -358,29 +333,25 @@ fn list_too_long(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn only_connects(side: &mut Side<'_>) -> Result<()> {
-    let _link = Link::make(side)?;
+fn only_connects(_link: Link, side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn sends_nothing(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn sends_nothing(link: Link, side: &mut Side<'_>) -> Result<()> {
     side.receive("posted")?;
     link.ep.post_send(&[], 1, CompletionFlags::DEFAULT)?;
     expect::done(&link.kit.request, 1, side)?;
     side.barrier("over")
 }
 
-fn receives_nothing(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn receives_nothing(link: Link, side: &mut Side<'_>) -> Result<()> {
     link.ep.post_recv(&[], 1)?;
     side.send("posted", &[])?;
     expect_message(&link, 1, 0, side)?;
     side.barrier("over")
 }
 
-fn sends_named(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn sends_named(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     side.receive("posted")?;
     link.send(&region, 0, 8, 1)?;
@@ -394,8 +365,7 @@ fn sends_named(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn receives_named(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn receives_named(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     link.recv(&region, 0, 8, 1)?;
     side.send("posted", &[])?;
@@ -408,8 +378,7 @@ fn receives_named(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn sends_late(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn sends_late(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     side.receive("posted")?;
     std::thread::sleep(side.quiet() * 4);
@@ -418,8 +387,7 @@ fn sends_late(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn sleeps(side: &mut Side<'_>) -> Result<()> {
-    let link = Link::make(side)?;
+fn sleeps(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     link.recv(&region, 0, 8, 1)?;
     side.send("posted", &[])?;

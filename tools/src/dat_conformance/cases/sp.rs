@@ -32,8 +32,7 @@ cases! { pub(super) fn cases:
         connects_to_address, csp_accept;
 }
 
-fn any(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn any(kit: Kit) -> Result<()> {
     let psps: Vec<Psp> = (0..16)
         .map(|_| Psp::create_any(&kit.ia, &kit.requests))
         .collect::<dat_api::Result<_>>()?;
@@ -44,15 +43,13 @@ fn any(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn in_use(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn in_use(kit: Kit) -> Result<()> {
     let psp = Psp::create_any(&kit.ia, &kit.requests)?;
     let second = Psp::create(&kit.ia, psp.conn_qual(), &kit.requests);
     expect::refused(second, DAT_CONN_QUAL_IN_USE)
 }
 
-fn again(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn again(kit: Kit) -> Result<()> {
     let psp = Psp::create_any(&kit.ia, &kit.requests)?;
     let conn_qual = psp.conn_qual();
     psp.free()?;
@@ -62,8 +59,7 @@ fn again(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn wrong_evd(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn wrong_evd(kit: Kit) -> Result<()> {
     expect::refused(Psp::create_any(&kit.ia, &kit.recv), DAT_INVALID_HANDLE)
 }
 
@@ -72,8 +68,7 @@ fn free_qualifier(kit: &Kit) -> Result<u64> {
     Ok(Psp::create_any(&kit.ia, &kit.requests)?.conn_qual())
 }
 
-fn release(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn release(kit: Kit) -> Result<()> {
     let ep = kit.ep()?;
     for _ in 0..3 {
         let rsp = Rsp::create(&ep, free_qualifier(&kit)?, &kit.requests)?;
@@ -84,16 +79,14 @@ fn release(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn busy(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn busy(kit: Kit) -> Result<()> {
     let ep = kit.ep()?;
     let _rsp = Rsp::create(&ep, free_qualifier(&kit)?, &kit.requests)?;
     let second = Rsp::create(&ep, free_qualifier(&kit)?, &kit.requests);
     expect::refused(second.map(drop), DAT_INVALID_STATE)
 }
 
-fn csp_address(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn csp_address(kit: Kit) -> Result<()> {
     let mut place = kit.address()?;
     place.set_port(0);
     let csp = Csp::create(&kit.ia, place, &kit.requests)?;
@@ -105,8 +98,7 @@ fn csp_address(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn csp_in_use(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn csp_in_use(kit: Kit) -> Result<()> {
     let mut place = kit.address()?;
     place.set_port(0);
     let csp = Csp::create(&kit.ia, place, &kit.requests)?;
@@ -122,8 +114,7 @@ fn connect_one(kit: &Kit, side: &mut Side<'_>) -> Result<Ep> {
     Ok(ep)
 }
 
-fn connects(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn connects(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let _ep = connect_one(&kit, side)?;
     side.barrier("over")
 }
@@ -136,8 +127,7 @@ fn accept(request: dat_api::Cr, kit: &Kit, side: &Side<'_>) -> Result<Ep> {
     Ok(ep)
 }
 
-fn named(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn named(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let conn_qual = free_qualifier(&kit)?;
     let psp = Psp::create(&kit.ia, conn_qual, &kit.requests)?;
     side.send_address(kit.address()?, conn_qual)?;
@@ -148,16 +138,14 @@ fn named(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn frees_first(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn frees_first(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (psp, request) = listen(side, &kit)?;
     psp.free()?;
     let _ep = accept(request, &kit, side)?;
     side.barrier("over")
 }
 
-fn connects_thrice(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn connects_thrice(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (address, conn_qual) = side.receive_address()?;
     for _ in 0..3 {
         let ep = kit.ep()?;
@@ -170,8 +158,7 @@ fn connects_thrice(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn accepts_thrice(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn accepts_thrice(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let _psp = offer(side, &kit)?;
     for _ in 0..3 {
         let request = expect::request(&kit.requests, side)?;
@@ -183,15 +170,13 @@ fn accepts_thrice(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn connects_and_sends_address(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn connects_and_sends_address(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let _ep = connect_one(&kit, side)?;
     side.send_address(kit.address()?, 0)?;
     side.barrier("over")
 }
 
-fn sees_origin(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn sees_origin(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (_psp, request) = listen(side, &kit)?;
     let origin = request
         .remote()
@@ -202,8 +187,7 @@ fn sees_origin(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn hands_off(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn hands_off(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let other = Psp::create_any(&kit.ia, &kit.requests)?;
     let (_psp, request) = listen(side, &kit)?;
     request.handoff(other.conn_qual())?;
@@ -228,8 +212,7 @@ fn reserve(kit: &Kit, side: &mut Side<'_>) -> Result<(Ep, Rsp)> {
     Ok((ep, rsp))
 }
 
-fn rsp_accept(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn rsp_accept(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (ep, rsp) = reserve(&kit, side)?;
     let request = expect::request(&kit.requests, side)?;
     ensure!(request.service_point() == rsp.id(), "another service point");
@@ -241,8 +224,7 @@ fn rsp_accept(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn connects_once(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn connects_once(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (address, conn_qual) = side.receive_address()?;
     let (first, second) = (kit.ep()?, kit.ep()?);
     let patience = Some(side.patience());
@@ -258,8 +240,7 @@ fn connects_once(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn rsp_once(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn rsp_once(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (ep, _rsp) = reserve(&kit, side)?;
     expect::request(&kit.requests, side)?.accept(None, &[])?;
     expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
@@ -270,8 +251,7 @@ fn rsp_once(side: &mut Side<'_>) -> Result<()> {
     Ok(())
 }
 
-fn is_rejected(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn is_rejected(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let (address, conn_qual) = side.receive_address()?;
     ep.start_connect(address, conn_qual, Some(side.patience()), &[])?;
@@ -279,16 +259,14 @@ fn is_rejected(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn rsp_reject(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn rsp_reject(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (ep, _rsp) = reserve(&kit, side)?;
     expect::request(&kit.requests, side)?.reject(&[])?;
     expect::in_state(&ep, EpState::Unconnected)?;
     side.barrier("over")
 }
 
-fn connects_to_address(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn connects_to_address(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let (address, _) = side.receive_address()?;
     ep.start_common_connect(address, Some(side.patience()), b"hello")?;
@@ -296,8 +274,7 @@ fn connects_to_address(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn csp_accept(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn csp_accept(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let mut place = kit.address()?;
     place.set_port(0);
     let csp = Csp::create(&kit.ia, place, &kit.requests)?;

@@ -46,16 +46,14 @@ fn fill(srq: &Srq, region: &Region, count: u64) -> Result<()> {
     Ok(())
 }
 
-fn create(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn create(kit: Kit) -> Result<()> {
     let (srq, region) = (queue(&kit)?, kit.region(LEN * DEPTH as usize)?);
     ensure!(srq.query()?.max_recv_dtos >= DEPTH, "{:?}", srq.query()?);
     fill(&srq, &region, DEPTH.into())
 }
 
-fn full(side: &mut Side<'_>) -> Result<()> {
+fn full(kit: Kit) -> Result<()> {
     const MANY: u64 = 100_000;
-    let kit = Kit::open(side)?;
     let (srq, region) = (queue(&kit)?, kit.region(LEN)?);
     for cookie in 0..MANY {
         let posted = srq.post_recv(&[region.segment(0, LEN)?], cookie);
@@ -70,8 +68,7 @@ fn full(side: &mut Side<'_>) -> Result<()> {
     anyhow::bail!("{MANY} receives were accepted, although {DEPTH} were requested")
 }
 
-fn resize(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn resize(kit: Kit) -> Result<()> {
     let (srq, region) = (queue(&kit)?, kit.region(LEN * 32)?);
     fill(&srq, &region, DEPTH.into())?;
     srq.resize(32)?;
@@ -88,15 +85,13 @@ fn ep(kit: &Kit, srq: &Srq) -> Result<Ep> {
     )?)
 }
 
-fn in_use(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn in_use(kit: Kit) -> Result<()> {
     let srq = queue(&kit)?;
     let _ep = ep(&kit, &srq)?;
     expect::refused(raw::srq_free(srq.as_raw()), DAT_INVALID_STATE)
 }
 
-fn endpoint_posts(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn endpoint_posts(kit: Kit) -> Result<()> {
     let (srq, region) = (queue(&kit)?, kit.region(LEN)?);
     let posted = ep(&kit, &srq)?.post_recv(&[region.segment(0, LEN)?], 1);
     expect::refused(posted, DAT_INVALID_STATE)
@@ -129,8 +124,7 @@ fn send(ep: &Ep, kit: &Kit, region: &Region, seed: u8, side: &Side<'_>) -> Resul
 /// Messages of the cases with one endpoint.
 const MESSAGES: u8 = 6;
 
-fn sends(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn sends(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let region = kit.region(LEN)?;
     let ep = connect(&kit, side)?;
     (0..MESSAGES).try_for_each(|seed| send(&ep, &kit, &region, seed, side))?;
@@ -144,17 +138,12 @@ fn receive(kit: &Kit, ep: &Ep, region: &Region, seed: u8, side: &Side<'_>) -> Re
         received.ep == ep.id(),
         "the completion names another endpoint"
     );
-    ensure!(
-        received.transferred as usize == LEN,
-        "{} bytes",
-        received.transferred
-    );
+    ensure!(received.transferred as usize == LEN);
     pattern::check(region, received.cookie as usize * LEN, LEN, seed)?;
     Ok(received.cookie)
 }
 
-fn one(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn one(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (srq, region) = (queue(&kit)?, kit.region(LEN * DEPTH as usize)?);
     fill(&srq, &region, DEPTH.into())?;
     let ep = ep(&kit, &srq)?;
@@ -169,8 +158,7 @@ fn one(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn sends_on_two(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn sends_on_two(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let region = kit.region(LEN)?;
     let (first, second) = (connect(&kit, side)?, connect(&kit, side)?);
     for seed in 0..3 {
@@ -182,8 +170,7 @@ fn sends_on_two(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn two(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn two(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (srq, region) = (queue(&kit)?, kit.region(LEN * DEPTH as usize)?);
     fill(&srq, &region, DEPTH.into())?;
     let (first, second) = (ep(&kit, &srq)?, ep(&kit, &srq)?);
@@ -198,8 +185,7 @@ fn two(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn runs_low(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn runs_low(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (srq, region) = (queue(&kit)?, kit.region(LEN * DEPTH as usize)?);
     fill(&srq, &region, DEPTH.into())?;
     let ep = ep(&kit, &srq)?;
@@ -218,8 +204,7 @@ fn runs_low(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn leaves(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn leaves(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let region = kit.region(LEN)?;
     let ep = connect(&kit, side)?;
     send(&ep, &kit, &region, 0, side)?;
@@ -228,8 +213,7 @@ fn leaves(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn last(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn last(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (srq, region) = (queue(&kit)?, kit.region(LEN * DEPTH as usize)?);
     fill(&srq, &region, DEPTH.into())?;
     let ep = ep(&kit, &srq)?;
@@ -246,8 +230,7 @@ fn last(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn leaves_and_sends(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn leaves_and_sends(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let region = kit.region(LEN)?;
     let (first, second) = (connect(&kit, side)?, connect(&kit, side)?);
     send(&first, &kit, &region, 0, side)?;
@@ -260,8 +243,7 @@ fn leaves_and_sends(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn outlives(side: &mut Side<'_>) -> Result<()> {
-    let kit = Kit::open(side)?;
+fn outlives(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let (srq, region) = (queue(&kit)?, kit.region(LEN * DEPTH as usize)?);
     fill(&srq, &region, 4)?;
     let (first, second) = (ep(&kit, &srq)?, ep(&kit, &srq)?);

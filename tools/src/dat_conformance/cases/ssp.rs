@@ -11,7 +11,7 @@ use dat_api::{
     ConnectError, ConnectFailure, ConnectionKind, Ep, EpState, Ssp, SspState, SspWaitError,
 };
 
-use crate::case::cases;
+use crate::case::{Start, cases};
 use crate::expect;
 use crate::kit::Kit;
 use crate::pattern;
@@ -42,12 +42,17 @@ cases! { pub(super) fn cases:
 /// The last message of the passive end in streaming mode.
 const FINAL_MESSAGE: &[u8] = b"RDMA, please\n";
 
-fn kit(side: &Side<'_>) -> Result<Kit> {
-    let kit = Kit::open(side)?;
-    let attrs = kit.ia.provider_attr()?.specific;
-    let found = attrs.iter().any(|attr| attr.name == "DAT_IW_ATTR_SSP");
-    ensure!(found, Lacks("the provider has no socket service points"));
-    Ok(kit)
+/// The objects of an adapter that has socket service points.
+struct SspKit(Kit);
+
+impl Start for SspKit {
+    fn start(side: &mut Side<'_>) -> Result<Self> {
+        let kit = Kit::open(side)?;
+        let attrs = kit.ia.provider_attr()?.specific;
+        let found = attrs.iter().any(|attr| attr.name == "DAT_IW_ATTR_SSP");
+        ensure!(found, Lacks("the provider has no socket service points"));
+        Ok(Self(kit))
+    }
 }
 
 /// A TCP connection between the ends, over the adapter's network.
@@ -85,8 +90,7 @@ fn receive_final_message(socket: &mut TcpStream) -> Result<()> {
     Ok(())
 }
 
-fn converts(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn converts(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     let mut socket = socket(&kit, side)?;
     receive_final_message(&mut socket)?;
@@ -100,18 +104,13 @@ fn converts(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn waits(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn waits(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     ep.post_recv(&[region.segment(0, 64)?], 1)?;
     let socket = socket(&kit, side)?;
     let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
     let request = ssp.wait_request(Some(side.patience()))?;
-    ensure!(
-        request.private_data() == b"hello",
-        "{:?}",
-        request.private_data()
-    );
+    ensure!(request.private_data() == b"hello");
     expect::in_state(&ep, EpState::PassiveConnectionPending)?;
     request.accept(None, b"welcome")?;
     expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
@@ -136,8 +135,7 @@ fn failed(
     }
 }
 
-fn is_rejected(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn is_rejected(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let mut socket = socket(&kit, side)?;
     receive_final_message(&mut socket)?;
@@ -149,8 +147,7 @@ fn is_rejected(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn rejects(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn rejects(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let socket = socket(&kit, side)?;
     let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
@@ -161,8 +158,7 @@ fn rejects(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn frees(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn frees(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let socket = socket(&kit, side)?;
     let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
@@ -174,8 +170,7 @@ fn frees(side: &mut Side<'_>) -> Result<()> {
 }
 
 /// The end that waits for the last message of a service point and stays in streaming mode.
-fn keeps_streaming(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn keeps_streaming(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let mut socket = socket(&kit, side)?;
     receive_final_message(&mut socket)?;
     // Data that was received earlier would be taken for a request.
@@ -184,15 +179,13 @@ fn keeps_streaming(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn only_streams(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn only_streams(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let mut socket = socket(&kit, side)?;
     exchange_text(&mut socket)?;
     side.barrier("over")
 }
 
-fn reserves(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn reserves(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let socket = socket(&kit, side)?;
     let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
@@ -205,8 +198,7 @@ fn reserves(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn is_busy(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn is_busy(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let ep: Ep = kit.ep()?;
     let socket = socket(&kit, side)?;
     let other = TcpListener::bind((kit.address()?.ip(), 0))?;
@@ -225,24 +217,21 @@ fn is_busy(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn closes(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn closes(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let mut socket = socket(&kit, side)?;
     receive_final_message(&mut socket)?;
     drop(socket);
     side.barrier("over")
 }
 
-fn sends_other_bytes(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn sends_other_bytes(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let mut socket = socket(&kit, side)?;
     receive_final_message(&mut socket)?;
     socket.write_all(b"GET / HTTP/1.1\r\nHost: an.example\r\n\r\n")?;
     side.barrier("over")
 }
 
-fn sees_down(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn sees_down(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let socket = socket(&kit, side)?;
     let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
@@ -251,18 +240,13 @@ fn sees_down(side: &mut Side<'_>) -> Result<()> {
         Err(other) => return Err(other.into()),
         Ok(_) => bail!("a request was received"),
     }
-    ensure!(
-        ssp.state()? == SspState::NonOperational,
-        "{:?}",
-        ssp.state()?
-    );
+    ensure!(ssp.state()? == SspState::NonOperational);
     returned(ssp.free()?)?;
     expect::in_state(&ep, EpState::Unconnected)?;
     side.barrier("over")
 }
 
-fn meets_other_protocol(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn meets_other_protocol(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let socket = socket(&kit, side)?;
     let outcome = ep.connect_socket(socket, Some(side.patience()), b"hello");
@@ -270,8 +254,7 @@ fn meets_other_protocol(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn answers_otherwise(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn answers_otherwise(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let mut socket = socket(&kit, side)?;
     let mut received = [0; 16];
     socket.read_exact(&mut received)?;
@@ -279,8 +262,7 @@ fn answers_otherwise(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn times_out(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn times_out(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let socket = socket(&kit, side)?;
     let outcome = ep.connect_socket(socket, Some(Duration::from_millis(300)), b"hello");
@@ -289,16 +271,14 @@ fn times_out(side: &mut Side<'_>) -> Result<()> {
     side.barrier("over")
 }
 
-fn is_silent(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn is_silent(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let socket = socket(&kit, side)?;
     side.barrier("over")?;
     drop(socket);
     Ok(())
 }
 
-fn has_no_time(side: &mut Side<'_>) -> Result<()> {
-    let kit = kit(side)?;
+fn has_no_time(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
     let socket = socket(&kit, side)?;
     match ep.start_connect_socket(socket, Some(Duration::ZERO), b"") {
