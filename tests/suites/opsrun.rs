@@ -99,6 +99,7 @@ fn opsrun(args: &[&str]) -> Result<Output> {
     command
         .args(args)
         .env_remove("LD_PRELOAD")
+        .env_remove("DAT_OVERRIDE")
         .env_remove("OPS_RULES");
     Ok(command.output()?)
 }
@@ -114,30 +115,32 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+fn contains(text: &str, part: &str) -> Result<()> {
+    ensure!(text.contains(part), "not {part:?}:\n{text}");
+    Ok(())
+}
+
+/// Runs `opsrun`, which must fail and start no program. Returns what it reports.
+fn refused(rules: &str) -> Result<String> {
+    let output = opsrun(&["--rules", rules, "echo", "started"])?;
+    let is_refused = output.status.code() == Some(1) && output.stdout.is_empty();
+    ensure!(is_refused, "{output:?}");
+    Ok(text(&output.stderr))
+}
+
 #[test]
 fn the_rule_that_decides_is_explained() -> Result<()> {
     let (_dir, rules) = rule_file("# ours\nuse tcp connect redis* 127.0.0.0/8:*\n")?;
     let rules = rules.display().to_string();
-    let program = "/usr/bin/redis-cli";
-    let args = [
-        "--explain",
-        "connect",
-        "--rules",
-        &rules,
-        "--program",
-        program,
-        "127.0.0.1:6379",
-    ];
-    let output = opsrun(&args)?;
+    let program = ["--program", "/usr/bin/redis-cli", "127.0.0.1:6379"];
+    let output = opsrun(&[&["--explain", "connect", "--rules", &rules], &program[..]].concat())?;
     let expected = format!(
         "file     {rules}\n\
          rule     line 2: use tcp connect redis* 127.0.0.0/8:*\n\
          verdict  tcp, because line 2 of the rule file says tcp\n"
     );
-    ensure!(
-        output.status.success() && text(&output.stdout) == expected,
-        "{output:?}"
-    );
+    ensure!(output.status.success(), "{output:?}");
+    ensure!(text(&output.stdout) == expected, "{output:?}");
     Ok(())
 }
 
@@ -151,15 +154,10 @@ fn a_program_runs_with_the_library_in_front_of_it() -> Result<()> {
     let said = text(&output.stdout);
     let library = Stage::find()?.lib().join("libops-preload.so");
     ensure!(output.status.code() == Some(7), "{output:?}");
-    ensure!(
-        said.ends_with(&format!("libops-preload.so {rules} --rules\n")),
-        "{said}"
-    );
+    let end = format!("libops-preload.so {rules} --rules\n");
+    ensure!(said.ends_with(&end), "{said}");
     let named = said.split(' ').next().unwrap_or_default();
-    ensure!(
-        fs::canonicalize(named)? == fs::canonicalize(library)?,
-        "{said}"
-    );
+    ensure!(fs::canonicalize(named)? == fs::canonicalize(library)?);
     Ok(())
 }
 
@@ -170,15 +168,22 @@ fn an_unchanged_program_connects_to_itself() -> Result<()> {
     Ok(())
 }
 
-fn python(name: &str, script: &str, args: &str, pages: &Path) -> Result<Running> {
+/// Starts a script under `opsrun`, whose own options end with the name of the interpreter.
+fn python(options: &str, script: &str, args: &str, pages: &Path) -> Result<Running> {
     Program::new(Stage::find()?.bin("opsrun"))
-        .args_line("python3 -c")
+        .args_line(options)
+        .arg("-c")
         .arg(script)
         .args_line(args)
         .env("OPS_PAGES", pages)
         .env_remove("OPS_RULES")
-        .named(name)
         .spawn()
+}
+
+/// The first word after `port` that a server prints.
+fn port_of(server: &Running) -> Result<String> {
+    server.wait_for("\n", DEADLINE)?;
+    Ok(server.text().trim_start_matches("port ").trim().to_owned())
 }
 
 fn sockets(pages: &Path) -> Result<String> {
@@ -202,12 +207,10 @@ fn listed(pages: &Path, options: &str) -> Result<String> {
 fn sockets_of_two_programs_are_listed_with_their_protocols() -> Result<()> {
     let pages = TempDir::new()?;
     let plain = TcpListener::bind("127.0.0.1:0")?;
-    let server = python("server", SERVER, "", pages.path())?;
-    server.wait_for("\n", DEADLINE)?;
-    let said = server.text();
-    let port = said.trim_start_matches("port ").trim();
+    let server = python("python3", SERVER, "", pages.path())?;
+    let port = port_of(&server)?;
     let args = format!("{port} {}", plain.local_addr()?.port());
-    let client = python("client", CLIENT, &args, pages.path())?;
+    let client = python("python3", CLIENT, &args, pages.path())?;
     server.wait_for("taken", DEADLINE)?;
     client.wait_for("given", DEADLINE)?;
     let listed = sockets(pages.path())?;
@@ -250,12 +253,7 @@ fn sockets_of_two_programs_are_listed_with_their_protocols() -> Result<()> {
 #[test]
 fn the_counters_of_sdp_are_listed() -> Result<()> {
     let pages = TempDir::new()?;
-    let program = Program::new(Stage::find()?.bin("opsrun"))
-        .args_line("--software python3 -c")
-        .arg(BOTH_ENDS)
-        .env("OPS_PAGES", pages.path())
-        .env_remove("OPS_RULES")
-        .spawn()?;
+    let program = python("--software python3", BOTH_ENDS, "", pages.path())?;
     program.wait_for("taken", DEADLINE)?;
     let text = listed(pages.path(), "-iH")?;
     let lines: Vec<&str> = text.lines().collect();
@@ -273,46 +271,33 @@ fn the_counters_of_sdp_are_listed() -> Result<()> {
             "{counter}\n{text}"
         );
     }
-    program.signal(Signal::SIGKILL)?;
-    // The program was killed, so the result of the wait does not matter.
-    let _ = program.finish(DEADLINE);
     Ok(())
 }
 
 #[test]
 fn a_listener_counts_what_its_workers_accept() -> Result<()> {
     let pages = TempDir::new()?;
-    let server = python("server", PREFORKED, "", pages.path())?;
-    server.wait_for("\n", DEADLINE)?;
-    let said = server.text();
-    let port = said.trim_start_matches("port ").trim();
+    let server = python("python3", PREFORKED, "", pages.path())?;
+    let port = port_of(&server)?;
     for _ in 0..2 {
         std::net::TcpStream::connect(format!("127.0.0.1:{port}"))?;
     }
     let dial = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])))";
-    let client = python("client", dial, port, pages.path())?;
+    let client = python("python3", dial, &port, pages.path())?;
     server.wait_for("taken", DEADLINE)?;
     client.finish(DEADLINE)?.success()?;
-    let listed = sockets(pages.path())?;
-    let output_text = "accepted 1 offloaded and 2 over TCP";
-    ensure!(listed.contains(output_text), "not {output_text}:\n{listed}");
-    server.signal(Signal::SIGKILL)?;
-    let _ = server.finish(DEADLINE);
-    Ok(())
+    contains(
+        &sockets(pages.path())?,
+        "accepted 1 offloaded and 2 over TCP",
+    )
 }
 
 #[test]
 fn a_listener_that_a_rule_keeps_on_tcp_is_listed_with_the_reason() -> Result<()> {
     let pages = TempDir::new()?;
     let (_dir, rules) = rule_file("use tcp listen * *:*\n")?;
-    let server = Program::new(Stage::find()?.bin("opsrun"))
-        .args_line("--rules")
-        .arg(&rules)
-        .args_line("python3 -c")
-        .arg(SERVER)
-        .env("OPS_PAGES", pages.path())
-        .env_remove("OPS_RULES")
-        .spawn()?;
+    let options = format!("--rules {} python3", rules.display());
+    let server = python(&options, SERVER, "", pages.path())?;
     server.wait_for("\n", DEADLINE)?;
     let listed = sockets(pages.path())?;
     let line = listed.trim_end();
@@ -329,15 +314,9 @@ fn a_connection_that_a_rule_keeps_on_tcp_is_listed_until_it_is_closed() -> Resul
     let pages = TempDir::new()?;
     let (_dir, rules) = rule_file("use tcp connect * *:*\n")?;
     let service = TcpListener::bind("127.0.0.1:0")?;
-    let client = Program::new(Stage::find()?.bin("opsrun"))
-        .args_line("--rules")
-        .arg(&rules)
-        .args_line("python3 -c")
-        .arg(KEPT)
-        .args_line(&service.local_addr()?.port().to_string())
-        .env("OPS_PAGES", pages.path())
-        .env_remove("OPS_RULES")
-        .spawn()?;
+    let options = format!("--rules {} python3", rules.display());
+    let port = service.local_addr()?.port().to_string();
+    let client = python(&options, KEPT, &port, pages.path())?;
     client.wait_for("\n", DEADLINE)?;
     let said = client.text();
     let mut ports: Vec<&str> = said.split_whitespace().skip(1).collect();
@@ -370,28 +349,15 @@ fn a_rule_is_for_a_program_that_is_started_through_a_link() -> Result<()> {
         .output()?;
     let link = dir.path().join("by-link");
     std::os::unix::fs::symlink(text(&found.stdout).trim_end(), &link)?;
-    let server = Program::new(Stage::find()?.bin("opsrun"))
-        .args_line("--rules")
-        .arg(&rules)
-        .arg(&link)
-        .args_line("-c")
-        .arg(SERVER)
-        .env("OPS_PAGES", pages.path())
-        .env_remove("OPS_RULES")
-        .spawn()?;
-    server.wait_for("\n", DEADLINE)?;
-    let listed = sockets(pages.path())?;
-    ensure!(listed.contains("line 1 of the rule file"), "{listed}");
     let link = link.display().to_string();
     let rules = rules.display().to_string();
+    let options = format!("--rules {rules} {link}");
+    let server = python(&options, SERVER, "", pages.path())?;
+    server.wait_for("\n", DEADLINE)?;
+    contains(&sockets(pages.path())?, "line 1 of the rule file")?;
     let line = ["--rules", &rules, "--explain", "listen", "--program", &link];
-    let output_text = opsrun(&[&line[..], &["127.0.0.1:80"]].concat())?;
-    let output_text = text(&output_text.stdout);
-    ensure!(
-        output_text.contains("line 1 of the rule file says tcp"),
-        "{output_text}"
-    );
-    Ok(())
+    let explained = opsrun(&[&line[..], &["127.0.0.1:80"]].concat())?;
+    contains(&text(&explained.stdout), "line 1 of the rule file says tcp")
 }
 
 /// Runs an interpreter that communicates with itself over SDP. Returns its standard output and its
@@ -425,12 +391,11 @@ fn socket_decisions_are_reported_on_request() -> Result<()> {
         "a connection is offloaded",
         "is accepted",
     ] {
-        ensure!(file.contains(said), "nothing of {said:?} in\n{file}");
+        contains(&file, said)?;
     }
     ensure!(!file.contains("the rule file decides"), "{file}");
     let (stderr, _) = logged("log min-level 9\n", "ops=debug", THREADS)?;
-    ensure!(stderr.contains("the rule file decides"), "{stderr}");
-    Ok(())
+    contains(&stderr, "the rule file decides")
 }
 
 /// A program that closes standard error and gets its number again for another file. That file must
@@ -457,8 +422,7 @@ assert os.stat('own').st_size == 0
 #[test]
 fn reports_go_to_no_file_that_took_the_number_of_standard_error() -> Result<()> {
     let (stderr, _) = logged("log min-level 1\n", "", REUSES)?;
-    ensure!(stderr.contains("a service is offered"), "{stderr}");
-    Ok(())
+    contains(&stderr, "a service is offered")
 }
 
 fn explained(args: &[&str], dat_conf: Option<&Path>) -> Result<String> {
@@ -488,11 +452,9 @@ fn settings_and_the_adapter_are_reported() -> Result<()> {
     let sample = Stage::find()?.root().join("etc/dat.conf");
     for dat_conf in [None, Some(sample.as_path())] {
         let output_text = explained(&args, dat_conf)?;
-        ensure!(output_text.contains(&line), "{output_text}");
-        ensure!(
-            output_text.ends_with("verdict  sdp and tcp\n"),
-            "{output_text}"
-        );
+        let end = "verdict  sdp and tcp\n";
+        ensure!(output_text.ends_with(end), "{output_text}");
+        contains(&output_text, &line)?;
     }
     Ok(())
 }
@@ -506,17 +468,13 @@ fn an_explanation_names_the_listeners_that_stay_on_tcp() -> Result<()> {
         let mut lines = output_text.lines().filter(|line| line.starts_with("local"));
         Ok(lines.next_back().unwrap_or_default().to_owned())
     };
-    let output_text = line_of_local("listen")?;
-    ensure!(
-        output_text.starts_with("local    can carry it, unless SO_REUSEPORT"),
-        "{output_text}"
-    );
-    let output_text = line_of_local("connect")?;
-    ensure!(
-        output_text.starts_with("local    no: ")
-            && output_text.ends_with("the listener has SO_REUSEPORT"),
-        "{output_text}"
-    );
+    let listen = line_of_local("listen")?;
+    let begin = "local    can carry it, unless SO_REUSEPORT";
+    ensure!(listen.starts_with(begin), "{listen}");
+    let connect = line_of_local("connect")?;
+    ensure!(connect.starts_with("local    no: "), "{connect}");
+    let end = "the listener has SO_REUSEPORT";
+    ensure!(connect.ends_with(end), "{connect}");
     Ok(())
 }
 
@@ -538,7 +496,7 @@ fn an_address_without_an_adapter_is_reported_with_the_missing_line() -> Result<(
     };
     let own = ask(&line("iwarp-lo", "lo 0"))?;
     let why = "iwarp-lo carries connections of 127.0.0.1 alone, not of 192.0.2.1";
-    ensure!(own.contains(&format!("sdp      no: {why}\n")), "{own}");
+    contains(&own, &format!("sdp      no: {why}\n"))?;
     let verdict = format!("verdict  tcp, because {why}{advice}");
     ensure!(own.ends_with(&verdict), "{own}");
     let none = ask("")?;
@@ -554,12 +512,7 @@ fn an_address_without_an_adapter_is_reported_with_the_missing_line() -> Result<(
 fn an_unknown_sdp_setting_is_reported_and_no_program_is_started() -> Result<()> {
     let (_dir, rules) = rule_file("use both connect * *:* sdp.zcopi=1\n")?;
     let rules = rules.display().to_string();
-    let output = opsrun(&["--rules", &rules, "echo", "started"])?;
-    ensure!(
-        output.status.code() == Some(1) && output.stdout.is_empty(),
-        "{output:?}"
-    );
-    let output_text = text(&output.stderr);
+    let output_text = refused(&rules)?;
     let known = "sdp.send-buffer, sdp.receive-buffers, sdp.receive-size";
     let expected = format!(
         "opsrun: {rules}:1:24: unknown setting `sdp.zcopi`; offload protocols have {known}\n"
@@ -591,12 +544,8 @@ fn settings_are_those_of_the_rules_sockets() -> Result<()> {
             "use sdp connect * *:* within=60s {settings}\nuse sdp listen * *:* {settings}\n"
         );
         let (_dir, path) = rule_file(&rules)?;
-        let output = Command::new(Stage::find()?.bin("opsrun"))
-            .arg("--rules")
-            .arg(&path)
-            .args(["python3", "-c", FILLS])
-            .env_remove("DAT_OVERRIDE")
-            .output()?;
+        let path = path.display().to_string();
+        let output = opsrun(&["--rules", &path, "python3", "-c", FILLS])?;
         Ok(text(&output.stdout).trim().parse()?)
     };
     let small = taken("sdp.send-buffer=16K sdp.receive-buffers=4 sdp.receive-size=4K")?;
@@ -611,16 +560,8 @@ fn settings_are_those_of_the_rules_sockets() -> Result<()> {
 fn a_faulty_rule_file_is_reported_and_no_program_is_started() -> Result<()> {
     let (_dir, rules) = rule_file("use both connect * *:*\nuse both connect * here\n")?;
     let rules = rules.display().to_string();
-    let output = opsrun(&["--rules", &rules, "echo", "started"])?;
-    let output_text = text(&output.stderr);
-    ensure!(
-        output.status.code() == Some(1) && output.stdout.is_empty(),
-        "{output:?}"
-    );
-    ensure!(
-        output_text.starts_with(&format!("opsrun: {rules}:2:20: ")),
-        "{output_text}"
-    );
+    let (reported, begin) = (refused(&rules)?, format!("opsrun: {rules}:2:20: "));
+    ensure!(reported.starts_with(&begin), "{reported}");
     Ok(())
 }
 
@@ -759,13 +700,7 @@ fn processes_of_mpi_pass_messages_within_the_host() -> Result<()> {
         .output()?;
     ensure!(mpicc.status.success(), "{mpicc:?}");
     let output = Command::new(Stage::find()?.bin("opsrun"))
-        .args([
-            "mpirun",
-            "--allow-run-as-root",
-            "--oversubscribe",
-            "-np",
-            "3",
-        ])
+        .args("mpirun --allow-run-as-root --oversubscribe -np 3".split(' '))
         .args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"])
         .args(["--mca", "btl_tcp_if_include", "lo"])
         .arg(&ring)
@@ -778,6 +713,5 @@ fn processes_of_mpi_pass_messages_within_the_host() -> Result<()> {
         output.status.success() && output_text == "done\n",
         "{output:?}"
     );
-    ensure!(reported.contains("a connection is offloaded"), "{reported}");
-    Ok(())
+    contains(&reported, "a connection is offloaded")
 }
