@@ -10,11 +10,7 @@ use crate::process::real;
 use crate::sharing::exposing;
 
 macro_rules! one {
-    ($($(#[$doc:meta])* fn $name:ident;)*) => {$(
-        $(#[$doc])*
-        ///
-        /// # Safety
-        /// As for the C function.
+    ($(fn $name:ident;)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(block: *mut aiocb) -> c_int {
             // SAFETY: by the caller's contract the block is null or valid.
@@ -28,16 +24,10 @@ macro_rules! one {
 }
 
 one! {
-    /// Hook of `aio_read`.
     fn aio_read;
-    /// Hook of `aio_write`.
     fn aio_write;
 }
 
-/// Hook of `lio_listio`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lio_listio(
     mode: c_int,

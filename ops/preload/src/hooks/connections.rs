@@ -18,10 +18,6 @@ use crate::setup::{disconnect, offer};
 use crate::tcp::{made, names};
 use crate::{local, numbers, observing, table};
 
-/// Hook of `socket`.
-///
-/// # Safety
-/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: the call takes no pointers.
@@ -37,10 +33,6 @@ pub(super) fn record_made(fd: c_int, family: c_int, kind: c_int, protocol: c_int
     numbers::forget(fd);
 }
 
-/// Hook of `connect`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: by the caller's contract the address is null or has `len` bytes.
@@ -107,10 +99,6 @@ fn list(fd: c_int, remote: Option<SocketAddr>, reason: impl Display) {
     }
 }
 
-/// Hook of `listen`.
-///
-/// # Safety
-/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     if table::contains(fd) {
@@ -132,10 +120,6 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     result
 }
 
-/// Hook of `accept4`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept4(
     fd: c_int,
@@ -190,10 +174,6 @@ unsafe fn accepted(
 /// The reason in listings for a connection accepted over TCP.
 const PLAIN_PEER: &str = "the peer connected over TCP";
 
-/// Hook of `accept`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: the caller's arguments; `accept` is `accept4` without flags.

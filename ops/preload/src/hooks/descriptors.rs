@@ -12,10 +12,6 @@ use crate::table::{self, Entry};
 use crate::tcp::made;
 use crate::{numbers, registrations};
 
-/// Hook of `close`.
-///
-/// # Safety
-/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     numbers::forget(fd);
@@ -24,10 +20,6 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     unsafe { real::close(fd) }
 }
 
-/// Hook of `close_range`.
-///
-/// # Safety
-/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     let flag = |flag: c_uint| flags & flag.cast_signed() != 0;
@@ -60,10 +52,6 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
     unsafe { real::close_range(first, lowest - 1, flags) }
 }
 
-/// Hook of `closefrom`.
-///
-/// # Safety
-/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: c_int) {
     let from = first.max(0).unsigned_abs();
@@ -74,10 +62,6 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     }
 }
 
-/// Hook of `dup`.
-///
-/// # Safety
-/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
     // SAFETY: the call takes no pointers.
@@ -85,9 +69,6 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 }
 
 /// Hook of `dup2`. The descriptor that had the new number is closed.
-///
-/// # Safety
-/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     // SAFETY: the call takes no pointers.
@@ -99,9 +80,6 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 }
 
 /// Hook of `dup3`. The descriptor that had the new number is closed.
-///
-/// # Safety
-/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     // SAFETY: the call takes no pointers.
@@ -109,9 +87,6 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 }
 
 /// Hook of `fcntl`, whose variable argument is one word in every command.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the caller's arguments, unchanged.

@@ -11,9 +11,6 @@ use host::descriptors::raise;
 use crate::process::{guard, real};
 
 /// Hook of `eventfd`, which the stack calls for notification objects and for threads that sleep.
-///
-/// # Safety
-/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn eventfd(count: c_uint, flags: c_int) -> c_int {
     // SAFETY: the call takes no pointers.

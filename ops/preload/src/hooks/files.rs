@@ -18,10 +18,6 @@ use crate::table;
 
 const BUFFER: usize = 128 * 1024;
 
-/// Hook of `sendfile`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendfile(
     to: c_int,
@@ -52,9 +48,6 @@ alias! {
 
 /// Hook of `splice`. From now on the pair behind the program's number carries the connection's
 /// bytes, so that the kernel can move them.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn splice(
     from: c_int,

@@ -27,9 +27,6 @@ macro_rules! with_list {
         }
 
         $(#[$doc])*
-        ///
-        /// # Safety
-        /// As for the C function, which takes more arguments.
         #[cfg(target_arch = "x86_64")]
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
@@ -85,11 +82,8 @@ macro_rules! with_list {
 }
 
 with_list! {
-    /// Hook of `execl`.
     fn execl, c"execl", before before_execl = |_| executing::prepare_unseen();
-    /// Hook of `execlp`.
     fn execlp, c"execlp", before before_execlp = |_| executing::prepare_unseen();
-    /// Hook of `execle`.
     fn execle, c"execle", before before_execle = |_| executing::prepare_unseen();
     /// Hook of `clone`. The child may share the memory of this process, as that of a `vfork` does.
     fn clone, c"clone", before before_clone = |_| memory::will_be_shared();
@@ -97,15 +91,10 @@ with_list! {
     fn __clone, c"__clone", before before_other_clone = |_| memory::will_be_shared();
     /// Hook of `dprintf`. The C library writes with internal calls.
     fn dprintf, c"dprintf", before before_dprintf = |fd| exposing::expose(fd as c_int);
-    /// Hook of `__dprintf_chk`.
     fn __dprintf_chk, c"__dprintf_chk", before before_dprintf_chk =
         |fd| exposing::expose(fd as c_int);
 }
 
-/// Hook of `vdprintf`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, list: *mut c_void) -> c_int {
     exposing::expose(fd);
@@ -113,10 +102,6 @@ pub unsafe extern "C" fn vdprintf(fd: c_int, format: *const c_char, list: *mut c
     unsafe { real::vdprintf(fd, format, list) }
 }
 
-/// Hook of `__vdprintf_chk`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __vdprintf_chk(
     fd: c_int,

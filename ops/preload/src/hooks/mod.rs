@@ -129,9 +129,6 @@ macro_rules! hook {
     ($($(#[$doc:meta])* fn $name:ident($first:ident: $first_ty:ty $(, $arg:ident: $ty:ty)* $(,)?)
         -> $ret:ty = |$socket:ident, $fd:ident| $body:expr;)*) => {$(
         $(#[$doc])*
-        ///
-        /// # Safety
-        /// As for the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($first: $first_ty $(, $arg: $ty)*) -> $ret {
             match $crate::hooks::dispatch($first, |$socket, $fd| $body) {
@@ -147,10 +144,6 @@ macro_rules! hook {
 /// buffer first.
 macro_rules! alias {
     ($($name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty = $call:expr;)*) => {$(
-        #[doc = concat!("Hook of `", stringify!($name), "`.")]
-        ///
-        /// # Safety
-        /// As for the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
             // SAFETY: the caller's arguments; the other name has the same contract.

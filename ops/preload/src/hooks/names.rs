@@ -22,10 +22,6 @@ use crate::socket::requests;
 use crate::table::{self, Mover};
 use crate::tcp::{carried, names, tcp_only};
 
-/// Hook of `sockatmark`.
-///
-/// # Safety
-/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
     let mut is_there: c_int = 0;
@@ -36,10 +32,6 @@ pub unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
     }
 }
 
-/// Hook of `shutdown`.
-///
-/// # Safety
-/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if let Some(result) = dispatch(fd, |socket, _fd| socket.shut_down(how)) {
@@ -166,10 +158,6 @@ unsafe fn is_answer_of_unix(
     room.is_some_and(|room| room as usize >= size_of::<c_int>()) && answer() == of_unix
 }
 
-/// Hook of `getsockname`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getsockname(
     fd: c_int,
@@ -189,10 +177,6 @@ pub unsafe extern "C" fn getsockname(
     }
 }
 
-/// Hook of `getpeername`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getpeername(
     fd: c_int,
@@ -213,9 +197,6 @@ pub unsafe extern "C" fn getpeername(
 }
 
 /// Hook of `bind`. A connected socket is bound already.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     if table::contains(fd) {
@@ -225,10 +206,6 @@ pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, len: socklen_
     unsafe { real::bind(fd, address, len) }
 }
 
-/// Hook of `getsockopt`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getsockopt(
     fd: c_int,
@@ -289,10 +266,6 @@ pub unsafe extern "C" fn getsockopt(
     }
 }
 
-/// Hook of `setsockopt`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setsockopt(
     fd: c_int,
@@ -370,9 +343,6 @@ unsafe fn request_of_tcp(fd: c_int, request: c_ulong, argument: usize) -> c_int 
 }
 
 /// Hook of `ioctl`, whose variable argument is one word in every request.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     if !requests::is_of_sockets(request) {

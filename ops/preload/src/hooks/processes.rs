@@ -26,9 +26,6 @@ macro_rules! around {
         $($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*);)*
     ) => {$(
         $(#[$doc])*
-        ///
-        /// # Safety
-        /// As for the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
             let begun = (!guard::is_inside()).then($before);
@@ -44,9 +41,7 @@ macro_rules! around {
 
 around! {
     before executing::prepare, after executing::on_failed;
-    /// Hook of `execv`.
     fn execv(path: *const c_char, arguments: Words);
-    /// Hook of `execvp`.
     fn execvp(file: *const c_char, arguments: Words);
 }
 
@@ -58,9 +53,6 @@ macro_rules! with_environment {
         $($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*);)*
     ) => {$(
         $(#[$doc])*
-        ///
-        /// # Safety
-        /// As for the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*, environment: Words) -> c_int {
             let begun = (!guard::is_inside()).then(|| {
@@ -80,18 +72,11 @@ macro_rules! with_environment {
 
 with_environment! {
     before executing::prepare_own, after executing::on_failed;
-    /// Hook of `execve`.
     fn execve(path: *const c_char, arguments: Words);
-    /// Hook of `execvpe`.
     fn execvpe(file: *const c_char, arguments: Words);
-    /// Hook of `fexecve`.
     fn fexecve(fd: c_int, arguments: Words);
 }
 
-/// Hook of `execveat`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execveat(
     directory: c_int,
@@ -138,7 +123,6 @@ unsafe fn has_library(environment: Words) -> bool {
 
 around! {
     before forking::before_fork, after drop;
-    /// Hook of `fork`.
     fn fork();
     /// Hook of `__fork`, another name of `fork`.
     fn __fork();
@@ -162,9 +146,6 @@ extern "C" fn before_vfork() -> *const c_void {
 
 /// Hook of `vfork`. The C library's function returns twice into the frame that called it, so this
 /// hook has no frame of its own when that function begins.
-///
-/// # Safety
-/// As for the C function.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -190,18 +171,15 @@ fn expose_kept() {
 
 around! {
     before expose_kept, after identity;
-    /// Hook of `system`.
     fn system(command: *const c_char);
 }
 
 with_environment! {
     before exposing::expose_connections, after identity;
-    /// Hook of `posix_spawn`.
     fn posix_spawn(
         child: *mut pid_t, path: *const c_char, actions: *const c_void,
         attributes: *const c_void, arguments: Words
     );
-    /// Hook of `posix_spawnp`.
     fn posix_spawnp(
         child: *mut pid_t, file: *const c_char, actions: *const c_void,
         attributes: *const c_void, arguments: Words
@@ -210,9 +188,6 @@ with_environment! {
 
 /// Hook of `posix_spawn_file_actions_adddup2`, which gives the child a descriptor under another
 /// number.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
     actions: *mut c_void,
@@ -224,10 +199,6 @@ pub unsafe extern "C" fn posix_spawn_file_actions_adddup2(
     unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, to) }
 }
 
-/// Hook of `popen`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn popen(command: *const c_char, how: *const c_char) -> *mut FILE {
     expose_kept();
@@ -236,9 +207,6 @@ pub unsafe extern "C" fn popen(command: *const c_char, how: *const c_char) -> *m
 }
 
 /// Hook of `fdopen`. The C library reads and writes the stream with internal calls.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, how: *const c_char) -> *mut FILE {
     exposing::expose(fd);
@@ -247,9 +215,6 @@ pub unsafe extern "C" fn fdopen(fd: c_int, how: *const c_char) -> *mut FILE {
 }
 
 /// Hook of `fclose`, which closes the number with an internal call.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
     if !stream.is_null() {
@@ -262,10 +227,6 @@ pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
     unsafe { real::fclose(stream) }
 }
 
-/// Hook of `_exit`.
-///
-/// # Safety
-/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
     exiting::before_end();
@@ -275,10 +236,6 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
     std::process::abort()
 }
 
-/// Hook of `_Exit`.
-///
-/// # Safety
-/// The function takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
     // SAFETY: `_Exit` is another name of `_exit`.

@@ -17,9 +17,6 @@ struct Start {
 }
 
 /// Hook of `pthread_create`. A thread that the stack starts is marked as the stack's.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(
     thread: *mut pthread_t,
@@ -51,9 +48,6 @@ extern "C" fn inside(start: *mut c_void) -> *mut c_void {
 }
 
 /// Hook of `pthread_cancel`, which wakes the thread if it sleeps in a call of this library.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
     // SAFETY: by the caller's contract the thread exists.

@@ -26,15 +26,12 @@ use crate::table;
 const MESSAGES_MAX: c_uint = 1024;
 
 hook! {
-    /// Hook of `write`.
     fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t =
         |socket, fd| send_bytes(socket, fd, buffer, len, 0);
 
-    /// Hook of `send`.
     fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t =
         |socket, fd| send_bytes(socket, fd, buffer, len, flags);
 
-    /// Hook of `readv`.
     fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t = |socket, fd| {
         // SAFETY: by the caller's contract the list has `count` valid parts.
         let mut vector = unsafe { Vector::copy(vector, count) }?;
@@ -46,7 +43,6 @@ hook! {
         unsafe { socket.receive(fd, &mut vector, 0) }
     };
 
-    /// Hook of `writev`.
     fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t = |socket, fd| {
         // SAFETY: by the caller's contract the list has `count` valid parts.
         let mut vector = unsafe { Vector::copy(vector, count) }?;
@@ -84,10 +80,6 @@ hook! {
     };
 }
 
-/// Hook of `read`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
     let filled = super::dispatch(fd, |socket, fd| match len {
@@ -108,10 +100,6 @@ pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ss
     unsafe { real::read(fd, buffer, len) }
 }
 
-/// Hook of `recv`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recv(
     fd: c_int,
@@ -137,9 +125,6 @@ pub unsafe extern "C" fn recv(
 }
 
 /// Hook of `recvfrom`. TCP returns no source address but `AF_UNIX` does, so it is left out.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvfrom(
     fd: c_int,
@@ -171,9 +156,6 @@ pub unsafe extern "C" fn recvfrom(
 }
 
 /// Hook of `sendto`. The address is ignored, as TCP does on a connected socket.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendto(
     fd: c_int,
@@ -193,10 +175,6 @@ pub unsafe extern "C" fn sendto(
     })
 }
 
-/// Hook of `recvmsg`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     let received = super::dispatch(fd, |socket, fd| {
@@ -272,10 +250,6 @@ fn receive_no_name(message: &mut msghdr) {
     message.msg_flags = 0;
 }
 
-/// Hook of `recvmmsg`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmmsg(
     fd: c_int,
@@ -379,9 +353,6 @@ unsafe fn receive_unnamed_messages(
 }
 
 /// Hook of `sendmsg`. Descriptors that are passed to another process carry bytes from then on.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     let sent = super::dispatch(fd, |socket, fd| {
@@ -403,9 +374,6 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
 }
 
 /// Hook of `sendmmsg`. Descriptors that are passed to another process carry bytes from then on.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmmsg(
     fd: c_int,

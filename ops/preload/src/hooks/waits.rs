@@ -25,10 +25,6 @@ use crate::process::{errno, guard, real};
 use crate::setup::offer;
 use crate::{registrations, table};
 
-/// Hook of `epoll_ctl`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_ctl(
     set: c_int,
@@ -140,10 +136,6 @@ fn control(set: c_int, operation: c_int, fd: c_int, event: Option<epoll_event>) 
     }
 }
 
-/// Hook of `epoll_wait`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_wait(
     set: c_int,
@@ -156,10 +148,6 @@ pub unsafe extern "C" fn epoll_wait(
     spinning::await_set(timeout != 0, || call(0)).unwrap_or_else(|| call(timeout))
 }
 
-/// Hook of `epoll_pwait`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_pwait(
     set: c_int,
@@ -173,10 +161,6 @@ pub unsafe extern "C" fn epoll_pwait(
     spinning::await_set(timeout != 0, || call(0)).unwrap_or_else(|| call(timeout))
 }
 
-/// Hook of `epoll_pwait2`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epoll_pwait2(
     set: c_int,
@@ -219,10 +203,6 @@ unsafe fn ppoll_now(set: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c
     ready as c_int
 }
 
-/// Hook of `poll`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the kernel checks that the set is readable.
@@ -243,10 +223,6 @@ pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -
     unsafe { ppoll_all(set, count, limit, ptr::null()) }
 }
 
-/// Hook of `ppoll`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ppoll(
     set: *mut pollfd,
@@ -469,10 +445,6 @@ fn listeners_of(set: &[pollfd]) -> Vec<(usize, Arc<Listener>)> {
     listeners.filter(|(_, it)| !it.is_lost()).collect()
 }
 
-/// Hook of `select`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn select(
     count: c_int,
@@ -533,10 +505,6 @@ unsafe fn select_with_listeners(
     ready
 }
 
-/// Hook of `pselect`.
-///
-/// # Safety
-/// As for the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pselect(
     count: c_int,
