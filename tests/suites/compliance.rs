@@ -43,7 +43,6 @@ const EXPORTS: &str = "dat-api/libdat2/exports.txt";
 /// The header of every table of sentences.
 const HEADER: &str = "| Id | Part | Behaviour | Tests |";
 
-/// A sentence of the document.
 #[derive(Debug, Clone)]
 struct Sentence {
     /// An identifier such as `3.1.1-07` or `evd-03`.

@@ -27,7 +27,6 @@ const NEEDS: &[Need] = &[
 /// addresses.
 const CONVERT_PORT: u16 = 4711;
 const DTEST_PORT: u16 = 15828;
-/// The port of redis.
 const REDIS_PORT: u16 = 4712;
 
 const DEADLINE: Duration = Duration::from_secs(40);

@@ -148,7 +148,6 @@ fn packages_of(needs: &[Need]) -> String {
     packages.join(" ")
 }
 
-/// The file of a program.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     // Debian keeps some of the programs in directories that only root's `PATH` has.

@@ -10,7 +10,6 @@ use anyhow::Result;
 /// The result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The step passed.
     Passed {
         /// The number of individual tests or checks in the step that passed.
         count: usize,

@@ -70,7 +70,6 @@ impl Workspace {
         &self.target
     }
 
-    /// The directory of the stage.
     pub(crate) fn stage_dir(&self) -> PathBuf {
         self.target.join("stage")
     }

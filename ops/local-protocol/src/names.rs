@@ -109,7 +109,6 @@ impl Name {
     }
 }
 
-/// Returns the name of a service.
 pub(crate) fn of_service(local: Local) -> Result<SocketAddrUnix, Errno> {
     abstract_name(&service_text(local))
 }

@@ -117,7 +117,6 @@ impl Slot {
         observing::native_record(self.record.swap(0, Ordering::AcqRel))
     }
 
-    /// Returns a copy of the entry.
     fn get(&self) -> Option<Entry> {
         let _held = Held::of(self);
         // SAFETY: the pointer is null, or to a node that no thread frees while the slot is held.
@@ -340,7 +339,6 @@ fn kind(fd: c_int) -> u8 {
 
 /// The party that moves a descriptor's bytes.
 pub(crate) enum Mover {
-    /// The kernel.
     Kernel,
     /// This library, for a connection of this process.
     Own(Arc<Socket>),
@@ -373,7 +371,6 @@ pub(crate) fn find_listener(fd: c_int) -> Option<Arc<Listener>> {
     }
 }
 
-/// Returns the entry of a descriptor.
 pub(crate) fn entry(fd: c_int) -> Option<Entry> {
     let slot = existing(fd)?;
     if slot.kind.load(Ordering::Acquire) == NATIVE {

@@ -20,7 +20,6 @@ pub(crate) fn opening() -> MutexGuard<'static, ()> {
     OPENING.lock().ignore_poison()
 }
 
-/// An adapter.
 #[derive(Debug)]
 pub(crate) struct Adapter {
     /// The name in the DAT registry.
@@ -128,7 +127,6 @@ impl Adapter {
         }
     }
 
-    /// Returns the stack with the settings of a rule.
     pub(crate) fn stack_for(&self, settings: Settings) -> io::Result<Stack> {
         let stack = self.stack()?;
         let config = settings.applied_to(stack.config());

@@ -108,7 +108,6 @@ impl UsableDevices {
     }
 }
 
-/// The adapters of this process.
 #[derive(Debug)]
 pub(crate) struct Adapters {
     raise: RaiseDescriptor,
@@ -265,7 +264,6 @@ impl Adapters {
     }
 }
 
-/// Returns the name of the software adapter.
 fn choose_software() -> Result<String, String> {
     if let Some(name) = host::environment::text(ADAPTER_ENV) {
         return Ok(name);

@@ -66,7 +66,6 @@ pub(crate) struct Service<'a> {
     pub(crate) wakeup: &'a Arc<WakeupFd>,
 }
 
-/// The connections of one service.
 #[derive(Debug, Default)]
 pub(crate) struct PendingConnections {
     meeting: Vec<Meeting>,
@@ -115,7 +114,6 @@ impl PendingConnections {
         self.count() >= room || self.meeting.len() >= MEETING_MAX
     }
 
-    /// Returns the number of connections.
     fn count(&self) -> usize {
         let expected: usize = self.expected.iter().map(|(it, _)| it.len()).sum();
         self.meeting.len() + expected + self.answered.len()
@@ -203,7 +201,6 @@ impl PendingConnections {
         }
     }
 
-    /// Answers an offer.
     fn choose(&mut self, service: &Service<'_>, meeting: Meeting, offer: &Offer) -> io::Result<()> {
         let at = meeting.names.local.ip();
         let ports = service.adapters.ports_at(at, service.choice.devices);

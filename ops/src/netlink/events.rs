@@ -92,7 +92,6 @@ impl Events {
         })
     }
 
-    /// Sets the current devices.
     pub(super) fn set_devices(&mut self, devices: Vec<Device>) {
         self.devices = devices
             .into_iter()

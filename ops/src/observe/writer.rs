@@ -62,7 +62,6 @@ impl Writer {
         }
     }
 
-    /// Returns the page, if there is one.
     pub(super) fn page(&self) -> Option<&'static Page> {
         // SAFETY: the pointer is null, or points to a page that is never freed.
         unsafe { self.page.load(Ordering::Acquire).as_ref() }

@@ -45,7 +45,6 @@ pub struct Mappings {
     services: BTreeMap<SocketAddr, Vec<Offered>>,
 }
 
-/// An offering of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Offered {
     by: Offerer,
@@ -57,7 +56,6 @@ struct Offered {
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) by: Offerer,
-    /// The address of the listener.
     pub(super) service: SocketAddr,
     /// True if the service accepts IPv6 only, according to the process that offers it.
     pub(super) ipv6_only: bool,

@@ -15,7 +15,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// Length of every message but a Request.
 const SHORT_LEN: usize = 48;
 
-/// Length of a Request.
 const LONG_LEN: usize = 64;
 
 /// The kind of a message.

@@ -61,7 +61,6 @@ pub struct PortMapper {
     stops_at: Option<Instant>,
 }
 
-/// The end of a link to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LinkEnd {
     /// The server has ended, so that this process may take over.

@@ -45,7 +45,6 @@ enum State {
     Closed(Answer),
 }
 
-/// An open question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Open {
     /// The time at which the Request is sent next.

@@ -48,7 +48,6 @@ pub(super) struct Server {
     accepts_from: Option<Instant>,
 }
 
-/// A datagram of a peer.
 #[derive(Debug)]
 struct Datagram {
     /// The address of the socket that received the datagram.
@@ -57,7 +56,6 @@ struct Datagram {
     bytes: Vec<u8>,
 }
 
-/// A client of the server.
 #[derive(Debug)]
 struct Client {
     link: OwnDescriptor,

@@ -2,7 +2,6 @@
 
 use crate::rules::fault::{Fault, Reason};
 
-/// A word of a line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Word<'a> {
     pub(super) text: &'a str,

@@ -48,10 +48,7 @@ fn a_listener_that_refuses() -> Result<()> {
 #[test]
 fn a_peer_of_another_version() -> Result<()> {
     let outcome = available!(falls_back(Behaviour::OtherVersion)?);
-    ensure!(
-        outcome == "tcp: the peer speaks another version",
-        "{outcome}"
-    );
+    ensure!(outcome == "tcp: the peer speaks another version");
     Ok(())
 }
 
@@ -66,10 +63,7 @@ fn a_peer_that_breaks_off_in_mid_handshake() -> Result<()> {
 fn a_peer_that_stalls_costs_the_bound_and_no_more() -> Result<()> {
     let begin = Instant::now();
     let outcome = available!(falls_back(Behaviour::Stall)?);
-    ensure!(
-        outcome == format!("tcp: no connection was made within {WITHIN:?}"),
-        "{outcome}"
-    );
+    ensure!(outcome == format!("tcp: no connection was made within {WITHIN:?}"));
     ensure!(begin.elapsed() >= WITHIN && begin.elapsed() < DEADLINE);
     Ok(())
 }
@@ -85,11 +79,7 @@ fn the_bound_is_that_of_the_rule() -> Result<()> {
     let service = lab.service()?;
     let to = service.address()?;
     let end = lab.connect(to)?.decided(to)?;
-    ensure!(
-        end.outcome() == "tcp: no connection was made within 7ms",
-        "{}",
-        end.outcome()
-    );
+    ensure!(end.outcome() == "tcp: no connection was made within 7ms");
     Ok(())
 }
 

@@ -257,7 +257,6 @@ pub(crate) enum Accepted {
     },
 }
 
-/// The connecting end.
 pub(crate) enum End {
     Begun(Arc<Switch>, Arc<OwnedFd>, Box<Connecting<'static>>),
     Offloaded(String, Box<dyn OffloadStream>),
@@ -353,7 +352,6 @@ fn settled(switch: &Switch, native: Arc<OwnedFd>, outcome: Outcome, to: SocketAd
     }
 }
 
-/// Sends all bytes.
 pub(crate) fn send(stream: &dyn OffloadStream, mut bytes: &[u8]) -> Result<()> {
     let end = Instant::now() + DEADLINE;
     while !bytes.is_empty() {

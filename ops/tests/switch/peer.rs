@@ -117,11 +117,7 @@ fn a_host_without_port_mapper_is_connected_to_by_tcp_at_once() -> Result<()> {
     let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
     let to = plain.local_addr()?;
     let mut end = lab.connect(to)?.decided(to)?;
-    ensure!(
-        end.outcome() == "tcp: no program of the peer runs under opsrun",
-        "{}",
-        end.outcome()
-    );
+    ensure!(end.outcome() == "tcp: no program of the peer runs under opsrun");
     let (accepted, _) = plain.accept()?;
     exchange(&mut end, &Accepted::Native(accepted))
 }
@@ -138,11 +134,7 @@ fn a_host_that_drops_datagrams_is_waited_for_once() -> Result<()> {
     let to = plain.local_addr()?;
     let begin = Instant::now();
     let end = lab.connect(to)?.decided(to)?;
-    ensure!(
-        end.outcome() == "tcp: UDP port 3935 of the peer does not answer",
-        "{}",
-        end.outcome()
-    );
+    ensure!(end.outcome() == "tcp: UDP port 3935 of the peer does not answer");
     ensure!(begin.elapsed() >= Duration::from_millis(20) && begin.elapsed() < DEADLINE);
     let asked = || {
         (0..)

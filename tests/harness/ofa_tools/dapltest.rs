@@ -119,7 +119,6 @@ const FUNCTIONS: &[(&str, usize, usize)] = &[
     ("queryinfo", 17, 1),
 ];
 
-/// All cases of dapltest.
 pub(super) fn cases() -> Vec<Case> {
     let transactions = TRANSACTIONS
         .iter()

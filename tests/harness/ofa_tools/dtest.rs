@@ -50,7 +50,6 @@ const FAULTS: &[ToolsFault] = &[
 /// undefined.
 const NO_ROOM: &str = "the tool writes before its own buffer";
 
-/// All cases of dtest.
 pub(super) fn cases() -> Vec<Case> {
     let lines = LINES.iter().map(|line| line.case("dtest", passes));
     let faults = FAULTS.iter().map(|fault| {

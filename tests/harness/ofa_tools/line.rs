@@ -15,7 +15,6 @@ const DEADLINE_FULL: Duration = Duration::from_secs(1800);
 /// Words that a program prints only after a failure.
 const COMPLAINTS: [&str; 5] = ["error", "fail", "warning", "mismatch", "corrupt"];
 
-/// A line of a table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line {
     /// The name in OFA's lists, or our own name.
@@ -51,7 +50,6 @@ pub(super) const fn cut(
 /// A line that fails over any stack because of a fault of the tool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ToolsFault {
-    /// The options.
     pub(super) options: &'static str,
     /// The result instead of a success.
     pub(super) end: End,

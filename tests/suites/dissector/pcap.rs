@@ -105,7 +105,6 @@ impl Pcap {
         self.segment(by, ACK, &Fpdu::new(segment).bytes());
     }
 
-    /// Writes the file.
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
         Ok(fs::write(file, &self.bytes)?)
     }

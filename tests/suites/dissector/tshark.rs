@@ -17,7 +17,6 @@ const EXPERT: &str = "expert.";
 /// The fields of a packet, without the prefix of their names; each has a value for each message.
 pub(crate) type Fields = BTreeMap<String, Vec<String>>;
 
-/// The dissector, as it is staged.
 #[derive(Debug)]
 pub(crate) struct Dissector {
     script: PathBuf,
@@ -25,7 +24,6 @@ pub(crate) struct Dissector {
 }
 
 impl Dissector {
-    /// The staged dissector.
     pub(crate) fn staged() -> Result<Self> {
         let script = Stage::find()?
             .share()

@@ -6,7 +6,6 @@ use anyhow::{Result, ensure};
 
 use crate::{files, read, workspace};
 
-/// The targets of `[text](target)` in a document.
 fn targets(text: &str) -> impl Iterator<Item = &str> {
     text.split("](")
         .skip(1)

@@ -13,7 +13,6 @@ const RXE: Device = Device {
     address: Ipv4Addr::new(10, 9, 9, 1),
 };
 
-/// The address of `siw0`.
 const SIW: Device = Device {
     link: "w0",
     address: Ipv4Addr::new(10, 9, 10, 1),

@@ -110,7 +110,6 @@ fn run_once(configuration: &Configuration, args: &[&str]) -> Result<Finished> {
     tool.spawn()?.finish(DEADLINE)
 }
 
-/// The names of the cases that failed.
 fn failed_cases(text: &str) -> Vec<String> {
     let failed = text.lines().filter_map(|line| line.strip_prefix("FAIL "));
     let names = failed.filter_map(|line| line.split_whitespace().next());

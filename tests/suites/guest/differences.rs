@@ -117,7 +117,6 @@ const BY_CHANCE: &[Difference] = &[Difference {
           server",
 }];
 
-/// The row for a line on a configuration.
 pub(crate) fn difference(configuration: &str, line: &str) -> Option<&'static Difference> {
     row(DIFFERENCES, configuration, line)
 }

@@ -118,7 +118,6 @@ impl Arena {
         }
     }
 
-    /// The bytes from `at` on.
     pub(crate) fn copy(&self, at: usize, len: usize) -> Vec<u8> {
         assert!(at + len <= ARENA_LEN);
         (at..at + len)

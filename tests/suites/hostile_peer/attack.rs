@@ -13,10 +13,8 @@ use super::victim::{DEADLINE, RECEIVE_AT, RECEIVE_LEN, RECEIVES, SINK_AT, Stream
 /// The payload of the Send that shows that a stream still works.
 const PROBE: &[u8] = b"still here?";
 
-/// Opcode of a Terminate.
 const TERMINATE: u8 = 7;
 
-/// Opcode of a Read Request.
 const READ_REQUEST: u8 = 1;
 
 /// The required end of a stream.
@@ -327,7 +325,6 @@ fn expect_end(peer: &mut RawPeer) -> Result<()> {
 }
 
 impl Stream {
-    /// Sends frames in one write.
     pub(crate) fn send(&mut self, frames: &[Frame]) -> Result<()> {
         let bytes: Vec<u8> = frames.iter().flat_map(|f| Fpdu::new(f).bytes()).collect();
         self.peer.send(&bytes)

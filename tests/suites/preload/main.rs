@@ -85,7 +85,6 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// The seeds of all walks.
 fn walks() -> Vec<u64> {
     let forking = (walk::FORKING..walk::FORKING + FORKING_WALKS).chain(FOUND);
     (1..=WALKS).chain(forking).collect()

@@ -80,17 +80,14 @@ impl Pair {
         [set.poll(), set.poll()]
     }
 
-    /// The descriptor of an end.
     pub(crate) fn fd(&self, end: usize) -> RawFd {
         self.ends[end].as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
 
-    /// The stream of an end.
     pub(crate) fn end(&self, end: usize) -> Option<&TcpStream> {
         self.ends[end].as_ref()
     }
 
-    /// Closes an end.
     pub(crate) fn close(&mut self, end: usize) {
         self.ends[end] = None;
     }

@@ -17,7 +17,6 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Sockets on this address stay on TCP. Sockets on all other addresses are offloaded.
 pub(crate) const NATIVE: &str = "127.0.0.2";
 
-/// A script and its interpreter.
 pub(crate) struct Script {
     /// The name of the test.
     pub(crate) name: &'static str,
@@ -163,7 +162,6 @@ pub(crate) fn forking() -> impl Iterator<Item = Script> {
         .map(|(name, text)| Script::new(name, &format!("{PAIRS}\n{text}")))
 }
 
-/// All other scripts.
 pub(crate) fn all() -> impl Iterator<Item = Script> {
     let scripts = SCRIPTS.iter().chain(CALLS);
     scripts.map(|(name, text)| Script::new(name, text))

@@ -102,7 +102,6 @@ macro_rules! cases {
     };
 }
 
-/// All cases.
 pub(crate) const CASES: &[Case] = cases! {
     the_provider_is_absent: Absent, NotListed
         => "dat.conf lists no adapter of the software provider";

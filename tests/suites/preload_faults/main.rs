@@ -31,7 +31,6 @@ use anyhow::Result;
 use libtest_mimic::{Arguments, Trial};
 use stack_tests::OffloadProtocol;
 
-/// A test.
 type Test = fn(&'static OffloadProtocol) -> Result<()>;
 
 fn main() -> ExitCode {

@@ -100,7 +100,6 @@ impl Environment {
 }
 
 impl Process {
-    /// Starts a process.
     pub(crate) fn start(role: &str, environment: &Environment) -> Result<Self> {
         Self::start_with(role, environment, |_| {})
     }

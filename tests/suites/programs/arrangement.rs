@@ -28,7 +28,6 @@ impl Arrangement {
     /// All arrangements.
     pub(crate) const ALL: [Self; 4] = [Self::Both, Self::Clients, Self::Server, Self::Mixed];
 
-    /// The side of the server.
     pub(crate) fn server(self) -> Side {
         match self {
             Self::Clients => Side::Plain,

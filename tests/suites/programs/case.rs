@@ -16,11 +16,9 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// The port on which the server listens.
     pub(crate) port: u16,
-    /// Starts the server.
     pub(crate) start: fn(&Scene) -> Result<Running>,
     /// Runs clients of this side, and verifies the data that they receive.
     pub(crate) run_clients: fn(&Scene, Side) -> Result<()>,
-    /// The signal that ends the server.
     pub(crate) end: Signal,
 }
 

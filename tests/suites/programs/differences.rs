@@ -23,7 +23,6 @@ pub(crate) struct Difference {
     pub(crate) why: &'static str,
 }
 
-/// All differences.
 const DIFFERENCES: &[Difference] = &[
     Difference {
         case: "Go: *",

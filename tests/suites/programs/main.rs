@@ -37,7 +37,6 @@ use crate::case::Case;
 use crate::differences::difference;
 use crate::more::{EXTRAS, Extra};
 
-/// All cases.
 const CASES: &[&[Case]] = &[
     redis::CASES,
     nginx::CASES,

@@ -51,27 +51,22 @@ impl Scene {
         self.opsrun.check_traces()
     }
 
-    /// The directory of the test.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The path of a file in the directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir().join(name)
     }
 
-    /// The side of the server.
     pub(crate) fn side(&self) -> Side {
         self.server
     }
 
-    /// The server's program.
     pub(crate) fn server(&self, program: impl AsRef<OsStr>) -> Program {
         self.program(self.server, program)
     }
 
-    /// A program of this side, in the directory.
     pub(crate) fn program(&self, side: Side, program: impl AsRef<OsStr>) -> Program {
         let name = Path::new(program.as_ref()).file_name();
         let name = name.unwrap_or_default().to_string_lossy().into_owned();

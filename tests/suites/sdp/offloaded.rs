@@ -190,7 +190,6 @@ pub(super) fn becomes_readable(waits: BorrowedFd<'_>) -> Result<bool> {
     )? > 0)
 }
 
-/// Starts to connect.
 fn start_connect(
     theirs: &SdpProtocol,
     listener: &dyn OffloadListener,

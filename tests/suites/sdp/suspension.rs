@@ -23,7 +23,6 @@ const CHILD_ENV: &str = "SDP_SUITE_CONTINUES";
 /// The beginning of the line on which that process prints its port.
 const PORT: &str = "PORT ";
 
-/// The bytes of the stream from `from` to `to`.
 fn stream(from: u64, to: u64) -> Vec<u8> {
     let mut bytes = vec![0; (to - from) as usize];
     pattern(from, &mut bytes);

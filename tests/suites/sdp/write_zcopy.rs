@@ -162,7 +162,6 @@ fn streams_of_any_lengths_are_the_same_at_both_ends() -> Result<()> {
     })
 }
 
-/// Sets the timeout of the reads of `stream`.
 fn set_read_timeout(stream: &SdpStream, timeout: Duration) {
     stream.set_options(Options {
         read_timeout: Some(timeout),

@@ -89,7 +89,6 @@ const CROWD: u64 = 1000;
 const CROWD_BEFORE: u64 = 64;
 
 impl Bench {
-    /// Measures one case.
     pub(crate) fn case(&mut self, case: Case, plan: Plan, progress: &Progress) -> Result<Outcome> {
         if case.work == Work::IdleEndpoints {
             return self.idle_endpoints(case);

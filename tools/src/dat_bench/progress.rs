@@ -37,7 +37,6 @@ impl Progress {
         }
     }
 
-    /// Shows a row that begins.
     pub(crate) fn begin_row(&self, title: &str) {
         let number = self.done.get() + 1;
         self.bar

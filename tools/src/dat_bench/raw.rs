@@ -139,7 +139,6 @@ impl RawLink {
         Ok(seconds)
     }
 
-    /// Sends the present time.
     pub(crate) fn send_time(&mut self) -> Result<()> {
         let now = clock::now_ns()?.to_ne_bytes();
         self.socket.write_all(&now).context("send")

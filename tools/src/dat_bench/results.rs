@@ -259,7 +259,6 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Creates the files.
     pub(crate) fn create(json: Option<&Path>, csv: Option<&Path>) -> Result<Self> {
         let create = |path: Option<&Path>| {
             path.map(|path| {

@@ -9,7 +9,6 @@ use tool_args::bench::case::Work::{
     UnattendedRead, UnattendedWrite, WritePing,
 };
 
-/// The target of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Target {
     /// The contender's figure divided by raw TCP's in the same round, where less is better.
@@ -26,7 +25,6 @@ pub(crate) enum Target {
     OtherRowAtLeast(f64, Case),
 }
 
-/// A row of the table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) case: Case,

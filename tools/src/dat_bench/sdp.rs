@@ -171,7 +171,6 @@ impl End<'_> {
         Ok(())
     }
 
-    /// Fills `bytes`.
     fn receive(&self, mut bytes: &mut [u8]) -> Result<()> {
         let mut stream = self.stream;
         while !bytes.is_empty() {

@@ -34,7 +34,6 @@ pub(crate) struct SyscallCounter {
     trace_point: Option<u64>,
 }
 
-/// A count that is running.
 #[derive(Debug)]
 pub(crate) struct Counting(Vec<File>);
 

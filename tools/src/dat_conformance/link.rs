@@ -90,7 +90,6 @@ impl Link {
         Ok(self.ep.post_rdma_read(&segment, from, cookie, flags)?)
     }
 
-    /// Sends part of a region.
     pub(crate) fn send(&self, region: &Region, at: usize, len: usize, cookie: u64) -> Result<()> {
         let segment = [region.segment(at, len)?];
         let flags = CompletionFlags::DEFAULT;

@@ -31,7 +31,6 @@ pub(crate) struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// Opens the adapter.
     pub(crate) fn open(&self) -> dat_api::Result<Ia> {
         self.openings.set(self.openings.get() + 1);
         Ia::open(self.ia_name)

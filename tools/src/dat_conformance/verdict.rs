@@ -4,7 +4,6 @@ use std::fmt;
 
 use anyhow::{Result, bail};
 
-/// The verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The behaviour is as DAT specifies.

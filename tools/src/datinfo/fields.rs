@@ -57,7 +57,6 @@ pub(crate) fn of_ia(attr: &IaAttr) -> Value {
     Value::Object(map)
 }
 
-/// Attributes of a provider.
 pub(crate) fn of_provider(attr: &ProviderAttr) -> Value {
     let mut map = object!(attr: name);
     map.insert("version".into(), version(attr.version));

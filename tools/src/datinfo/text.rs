@@ -5,7 +5,6 @@ use serde_json::{Map, Value};
 /// The column at which values begin.
 const VALUE_COLUMN: usize = 42;
 
-/// Prints the report.
 pub(crate) fn print(report: &Value) {
     println!("registry library  {}", word(&report["registry_library"]));
     println!("registry file     {}", word(&report["registry_file"]));

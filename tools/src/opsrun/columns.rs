@@ -1,6 +1,5 @@
 //! Text in aligned columns.
 
-/// A column of a table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column {
     title: &'static str,

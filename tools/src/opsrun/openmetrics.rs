@@ -13,7 +13,6 @@ type Labels = Vec<(&'static str, String)>;
 /// The samples of a family. Each set of labels occurs once, as the format demands.
 type Samples = BTreeMap<Labels, u64>;
 
-/// The type of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Type {
     /// A number that never decreases while the process lives. Its samples end in `_total`.
@@ -22,7 +21,6 @@ enum Type {
     Gauge,
 }
 
-/// A metric family.
 struct Family {
     /// The name, which ends in the unit, if there is one.
     name: &'static str,

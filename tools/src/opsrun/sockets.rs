@@ -128,7 +128,6 @@ fn state(state: State) -> Option<String> {
     (state != State::Native).then(|| state.to_string())
 }
 
-/// Returns the sockets as a table.
 pub(crate) fn table(processes: &[Process], shown: Shown) -> String {
     let rows = processes
         .iter()

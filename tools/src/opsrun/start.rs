@@ -12,7 +12,6 @@ use tool_args::opsrun::Args;
 
 use crate::{libraries, load_rules};
 
-/// The file name of the library.
 const LIBRARY: &str = "libops-preload.so";
 
 /// The variable that the loader reads.

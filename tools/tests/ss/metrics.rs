@@ -13,7 +13,6 @@ type Result<T> = std::result::Result<T, String>;
 #[derive(Debug, Default)]
 pub(crate) struct Exposition {
     pub(crate) samples: Vec<Sample>,
-    /// The unit of each family that has one.
     pub(crate) units: BTreeMap<String, String>,
     types: BTreeMap<String, String>,
     helps: BTreeSet<String>,
@@ -24,7 +23,6 @@ pub(crate) struct Exposition {
     seen: BTreeSet<(String, BTreeMap<String, String>)>,
 }
 
-/// A sample.
 #[derive(Debug)]
 pub(crate) struct Sample {
     pub(crate) name: String,

@@ -72,7 +72,6 @@ enum End {
 /// Length in bytes of a message of a ping-pong.
 const MESSAGE: usize = 64;
 
-/// Runs the end.
 pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(processor) = options.processor {
         let mut set = CpuSet::new();

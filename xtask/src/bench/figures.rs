@@ -5,7 +5,6 @@ use anyhow::{Context, Result};
 /// The width of the titles in the rows of `dat-bench`.
 const TITLE_WIDTH: usize = 35;
 
-/// A row of `dat-bench`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct BenchRow<'a> {
     /// The row's title.

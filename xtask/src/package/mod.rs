@@ -74,7 +74,6 @@ pub(crate) struct Options {
     test: bool,
 }
 
-/// Runs the task.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let mut report = Report::new("package");
     let needs = if options.test { TEST_NEEDS } else { NEEDS };
@@ -137,7 +136,6 @@ fn make_packages(sources: &Sources, directory: &Path) -> Result<Vec<PathBuf>> {
     made.collect()
 }
 
-/// The name of a package's file.
 fn file_name(package: &str) -> String {
     format!("{package}_{VERSION}_{ARCHITECTURE}.deb")
 }
@@ -145,7 +143,6 @@ fn file_name(package: &str) -> String {
 /// The input of all packages.
 #[derive(Debug)]
 struct Sources {
-    /// The root of the workspace.
     root: PathBuf,
     stage: PathBuf,
     staged: Manifest,
@@ -170,7 +167,6 @@ impl Sources {
         })
     }
 
-    /// The path of a file of `packaging/deb`.
     fn packaging(&self, file: &str) -> PathBuf {
         self.root.join("packaging/deb").join(file)
     }

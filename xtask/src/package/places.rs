@@ -28,7 +28,6 @@ pub(super) struct Place<'a> {
 }
 
 impl Places {
-    /// Reads the table.
     pub(super) fn read(file: &Path) -> Result<Self> {
         let text = fs::read_to_string(file);
         let text = text.with_context(|| format!("reading {}", file.display()))?;

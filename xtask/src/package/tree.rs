@@ -34,7 +34,6 @@ impl Tree {
         Ok(Self { dir })
     }
 
-    /// The path of the directory.
     pub(super) fn root(&self) -> &Path {
         self.dir.path()
     }
@@ -58,7 +57,6 @@ impl Tree {
         }
     }
 
-    /// Copies a file.
     pub(super) fn copy(&self, from: &Path, to: &str) -> Result<()> {
         let target = self.target(to)?;
         fs::copy(from, &target).with_context(|| format!("copying {}", from.display()))?;
@@ -76,7 +74,6 @@ impl Tree {
         set_mode(&target, READABLE)
     }
 
-    /// Writes a script.
     pub(super) fn script(&self, text: &str, to: &str) -> Result<()> {
         self.text(text, to)?;
         set_mode(&self.root().join(to), EXECUTABLE)

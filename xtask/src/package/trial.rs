@@ -127,7 +127,6 @@ fn download(workspace: &Workspace, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the files of a package in the directory.
 fn package_files(directory: &Path, package: &str) -> Result<Vec<PathBuf>> {
     let begin = format!("{package}_");
     let mut found = Vec::new();

@@ -24,10 +24,8 @@ pub(crate) const PLACE: &str = "share/dat-rs/manifest";
 
 const HEADER: &str = "# The files of dat-rs below this prefix, for `cargo xtask uninstall`.\n";
 
-/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// A directory.
     Directory,
     /// A file with this content.
     File {
@@ -93,7 +91,6 @@ impl Manifest {
         Ok(Some(manifest))
     }
 
-    /// The text of the list.
     pub(crate) fn text(&self) -> String {
         let mut text = String::from(HEADER);
         for (path, entry) in &self.0 {

@@ -6,9 +6,7 @@ const REPORT_LINES: usize = 80;
 /// Sums of the `test result:` lines of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
-    /// Tests that passed.
     pub(super) passed: usize,
-    /// Tests that failed.
     pub(super) failed: usize,
     /// Tests marked as ignored.
     pub(super) ignored: usize,

@@ -9,10 +9,8 @@ use super::BUILD_MINUTES;
 use crate::job::Job;
 use crate::workspace::{Workspace, cargo};
 
-/// The program of a suite.
 #[derive(Debug)]
 pub(crate) struct SuiteProgram {
-    /// The executable file.
     pub(crate) file: PathBuf,
     /// The directory of its package, where cargo would run it.
     directory: PathBuf,

@@ -61,7 +61,6 @@ impl Table {
         table
     }
 
-    /// The table of the page.
     fn of_page(page: &str) -> Result<Self> {
         let (_, text, _) = parts(page)?;
         let reasons: Vec<&str> = text

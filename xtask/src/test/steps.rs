@@ -31,7 +31,6 @@ pub(super) struct Step {
     work: Work,
 }
 
-/// The processes of a suite.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Processes {
     /// One process runs all tests.
@@ -49,7 +48,6 @@ enum Carrier {
     Tcp,
 }
 
-/// The work of a step.
 enum Work {
     /// Calls this function.
     Check(fn(&Workspace, &Options) -> Result<Outcome>),
@@ -116,7 +114,6 @@ impl Step {
         self
     }
 
-    /// Runs the step.
     pub(super) fn run(&self, workspace: &Workspace, options: &Options) -> Result<Outcome> {
         match self.work {
             Work::Check(run) => run(workspace, options),

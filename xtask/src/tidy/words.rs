@@ -52,7 +52,6 @@ pub(super) fn check(source: &str, report: &mut impl FnMut(usize, String)) {
     }
 }
 
-/// Checks the lines of a document.
 pub(super) fn check_document(source: &str, report: &mut impl FnMut(usize, String)) {
     for (index, line) in source.lines().enumerate() {
         if let Some((word, better)) = refused(line) {

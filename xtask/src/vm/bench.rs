@@ -72,7 +72,6 @@ pub(super) fn run(workspace: &Workspace, rounds: u32) -> Result<String> {
     Ok(figures.table())
 }
 
-/// Puts a table into the page.
 pub(super) fn write_page(workspace: &Workspace, table: &str) -> Result<()> {
     let file = workspace.root().join(PAGE);
     let page = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;

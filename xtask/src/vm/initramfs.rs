@@ -19,7 +19,6 @@ pub(super) struct Initramfs {
 }
 
 impl Initramfs {
-    /// Adds a directory.
     pub(super) fn directory(&mut self, path: &str) -> Result<()> {
         self.entry(OsStr::new(path), DIRECTORY, &[])
     }

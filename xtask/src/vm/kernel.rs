@@ -74,7 +74,6 @@ const BUILD_NEEDS: &[Need] = &[
     Need::new("xz", "xz-utils"),
 ];
 
-/// A kernel in the cache.
 #[derive(Debug)]
 pub(crate) struct Kernel {
     directory: PathBuf,

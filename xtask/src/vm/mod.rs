@@ -102,7 +102,6 @@ struct BenchOptions {
     rounds: u32,
 }
 
-/// Runs the command.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     match &options.command {
         Command::Setup => Kernel::renew(workspace).map(|kernel| {

@@ -150,7 +150,6 @@ fn combine(parts: Vec<Finished>) -> Result<Finished> {
     })
 }
 
-/// The counts of a summary.
 #[derive(Debug, PartialEq, Eq)]
 struct Count {
     /// Tests of this part, including ignored ones.

@@ -44,7 +44,6 @@ pub(crate) trait EventHandler: Send + Sync {
     fn ready(&self, flags: EventFlags);
 }
 
-/// The event thread and its watches.
 pub(crate) struct EventThread {
     set: OwnDescriptor,
     watches: Mutex<Watches>,

@@ -17,7 +17,6 @@ use crate::tcp::carried::{self, Carried};
 use crate::tcp::kept::Kept;
 use crate::tcp::names::Family;
 
-/// The protocol of a kernel listener.
 #[derive(Clone, Copy)]
 pub(crate) struct KernelProtocol {
     pub(crate) sockets: &'static dyn KernelSockets,
@@ -25,7 +24,6 @@ pub(crate) struct KernelProtocol {
     pub(crate) name: &'static str,
 }
 
-/// A kernel listener.
 pub(crate) struct KernelListener {
     socket: OwnDescriptor,
     protocol: KernelProtocol,

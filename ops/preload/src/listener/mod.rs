@@ -217,7 +217,6 @@ impl Listener {
         &self.joint
     }
 
-    /// Returns true if the listener has this service.
     pub(crate) fn has_service(&self, id: ServiceId) -> bool {
         self.service().is_some_and(|it| it.id() == Some(id))
     }

@@ -26,9 +26,7 @@ const NAME_LEN: usize = 16 + 2 + 4;
 pub(crate) struct Passed {
     /// The program's end of the pair.
     pub(crate) program: OwnedFd,
-    /// The local address.
     pub(crate) local: SocketAddr,
-    /// The peer's address.
     pub(crate) peer: SocketAddr,
 }
 
@@ -179,7 +177,6 @@ pub(crate) fn end(over: impl AsFd) {
     }
 }
 
-/// Receives a request.
 pub(crate) fn receive_request(over: impl AsFd) -> Option<Request> {
     let mut request = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -206,14 +203,12 @@ fn descriptor(control: &mut RecvAncillaryBuffer<'_>) -> Option<OwnedFd> {
     })
 }
 
-/// Answers that there is no connection.
 pub(crate) fn answer_none(into: impl AsFd, why: NoConnection) {
     // This fails if the requesting processes have ended.
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let _ = send(into, &[why as u8], flags);
 }
 
-/// Answers with a connection.
 pub(crate) fn answer(into: impl AsFd, arrival: &Passed) -> Result<(), Errno> {
     let mut text = [0; 2 * NAME_LEN];
     write_name(&mut text[..NAME_LEN], arrival.local);

@@ -26,7 +26,6 @@ use crate::socket::room::Room;
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
 
-/// A service.
 pub(crate) struct Service {
     at: At,
     /// Counts the connections that wait to be accepted.
@@ -415,7 +414,6 @@ impl AcceptQueue {
         next
     }
 
-    /// Counts an arrival.
     fn count(&self) {
         count_up(&self.counter);
     }

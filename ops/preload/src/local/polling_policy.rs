@@ -22,7 +22,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// [`PAUSE_MIN`] again: each such poll saves a wake-up.
 const FOUND_ENOUGH: u32 = 16;
 
-/// The result of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Polled {
     /// The awaited event occurred.

@@ -30,7 +30,6 @@ use crate::tcp::names::{self, Family};
 use crate::tcp::options::Options;
 use crate::{local, numbers};
 
-/// An accepted connection.
 pub(crate) struct Accepted {
     /// The program's descriptor.
     pub(crate) fd: c_int,

@@ -47,7 +47,6 @@ pub(crate) enum Outcome {
     Offloaded(Result<(), Errno>),
 }
 
-/// Connects a socket of the program.
 pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     let _inside = guard::enter();
     if fd < 0 {

@@ -59,7 +59,6 @@ pub(super) fn send(
     count(unsafe { real::sendmsg(fd.as_raw_fd(), &raw const message, flags | MSG_NOSIGNAL) })
 }
 
-/// Sends an urgent byte.
 pub(super) fn send_urgent(fd: BorrowedFd<'_>, byte: u8, flags: i32) -> Result<usize, Errno> {
     send(fd, &mut [IoSlice::new(&[byte])], flags | MSG_OOB)
 }

@@ -140,7 +140,6 @@ impl Socket {
     }
 }
 
-/// A sending call and its progress.
 struct SendCall {
     /// The number of bytes before the urgent byte.
     plain: usize,

@@ -87,7 +87,6 @@ impl Carried {
         is_set.then(|| buffers::receive_bound(tcp)).flatten()
     }
 
-    /// Returns the options of a TCP listener.
     pub(crate) fn of_listener(tcp: BorrowedFd<'_>, family: Family) -> Self {
         Self::among(u64::MAX, tcp, family)
     }

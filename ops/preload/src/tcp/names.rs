@@ -54,7 +54,6 @@ pub(crate) fn of_unconnected(socket: BorrowedFd<'_>) -> Option<(Family, SocketAd
     is_closed(socket).then(|| named(socket)).flatten()
 }
 
-/// Returns true for a kernel TCP socket.
 pub(crate) fn is_tcp(socket: BorrowedFd<'_>) -> bool {
     sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP))
 }

@@ -28,7 +28,6 @@ pub(crate) const TCP_CLOSE_WAIT: u8 = 8;
 /// The length of the part of `struct tcp_info` that every kernel has, in bytes.
 const TCP_INFO_LEN: usize = 104;
 
-/// The options of a socket.
 #[derive(Debug)]
 pub(crate) struct Options {
     /// `SO_RCVTIMEO`.

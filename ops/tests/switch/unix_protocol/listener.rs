@@ -16,7 +16,6 @@ use crate::unix_protocol::wire::{
     self, COMMIT, HELLO_LEN, OTHER_VERSION, REFUSE, WELCOME, address_in, name, socket,
 };
 
-/// A name that is bound.
 #[derive(Debug)]
 pub(super) struct UnixBound {
     socket: OwnedFd,

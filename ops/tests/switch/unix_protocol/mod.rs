@@ -47,14 +47,12 @@ pub(super) enum Behaviour {
     BreakOff,
 }
 
-/// The protocol.
 #[derive(Debug, Clone)]
 pub(super) struct UnixProtocol {
     /// The name of the protocol.
     pub(super) name: &'static str,
     /// The capabilities that the protocol claims.
     pub(super) capabilities: Capabilities,
-    /// The behaviour of its services.
     pub(super) behaviour: Behaviour,
 }
 

@@ -7,7 +7,6 @@ use ops::Local;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, recv};
 
-/// The version of the protocol.
 pub(super) const VERSION: u8 = 1;
 
 /// The length of a HELLO in bytes: version, family, address, port.

@@ -21,7 +21,6 @@ const FILES: &str = "dev/infiniband";
 /// The provider for software iWARP, which uses no RDMA device.
 const SOFTWARE_PROVIDER: &str = "libdapl-iwarp.so";
 
-/// An RDMA device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Device {
     /// The name of the verbs device.

@@ -59,7 +59,6 @@ impl Item {
         matches!(self.outcome, Outcome::Problem { .. })
     }
 
-    /// The object of `--json`.
     pub(super) fn json(&self) -> Value {
         let mut value = json!({ "subject": self.subject, "text": self.text });
         value["result"] = json!(match &self.outcome {

@@ -25,7 +25,6 @@ const TASKSET: Need = Need::new("taskset", "util-linux");
 /// The figures of one column of a row: one per round, or the reason why there are none.
 type Series = Result<Vec<f64>, String>;
 
-/// The figures of one row.
 #[derive(Debug)]
 struct Figures {
     ours: Vec<Ours>,

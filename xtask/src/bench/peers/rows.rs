@@ -10,7 +10,6 @@ pub(super) enum Peer {
     /// UCX with `posix` and `cma` on memory that UCX has allocated: both processes map it, so a put
     /// or a get is a `memcpy` of one process.
     UcxOwn,
-    /// UCX with `tcp`.
     UcxTcp,
     /// libfabric with its provider `shm`.
     FabricShm,
@@ -48,7 +47,6 @@ impl Peer {
     }
 }
 
-/// The figure of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Figure {
     /// Half a round trip, in microseconds.
@@ -68,7 +66,6 @@ pub(super) enum Target {
     AtLeast(f64),
 }
 
-/// A row of the table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row {
     /// The case, in the form that `dat-bench` parses.

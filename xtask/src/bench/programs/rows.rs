@@ -6,7 +6,6 @@ use super::work::{Processors, Way, Work};
 use crate::bench::ends::Waiting;
 use Target::{Adds, Ratio, RatioAtMost};
 
-/// The target of a row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Target {
     /// At least this ratio to the run without `opsrun`.

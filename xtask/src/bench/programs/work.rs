@@ -14,7 +14,6 @@ use crate::bench::ends::Waiting;
 use crate::bench::pairs::Pairs;
 use crate::install::{IPERF3, MEMCACHED, NGINX, Need, POSTGRES, REDIS, REDIS_TOOLS, WRK};
 
-/// The programs that are needed.
 pub(super) const NEEDS: &[Need] = &[REDIS, REDIS_TOOLS, IPERF3, NGINX, WRK, POSTGRES, MEMCACHED];
 
 const HOST: &str = "127.0.0.1";

@@ -12,7 +12,6 @@ pub(super) struct Named {
     pub(super) line: usize,
 }
 
-/// One name that a `use` imports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Import {
     /// The name in the importing module, none for `*`.
@@ -29,7 +28,6 @@ pub(super) fn of_item(item: &Item) -> Vec<Named> {
     paths.named
 }
 
-/// Returns the imports of a `use`.
 pub(super) fn imports(item: &ItemUse) -> Vec<Import> {
     let mut imports = Vec::new();
     flatten(&item.tree, &mut Vec::new(), &mut imports);

@@ -72,7 +72,6 @@ pub(crate) enum Shown {
     HungUp,
 }
 
-/// The state of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State {
     writes: Writes,

@@ -17,7 +17,6 @@ thread_local! {
     static CHUNK_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; CHUNK]);
 }
 
-/// The state of the flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// No byte can be moved now.
