@@ -1,12 +1,5 @@
 """A server that does not accept keeps only as many peers as its backlog; later it serves all peers."""
 
-import os
-import select
-import socket
-import sys
-import time
-import traceback
-
 BACKLOG = 1
 # Within the host, surplus peers wait in the kernel's TCP backlog, which takes seconds.
 CLIENTS = 2 * (BACKLOG + 1) if LOCAL else 40

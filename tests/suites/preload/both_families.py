@@ -1,11 +1,6 @@
 """A listener at the unspecified IPv6 address. With IPV6_V6ONLY it serves IPv6 only, and another listener
 may serve IPv4 at the port. Otherwise one listener serves offloaded and plain peers of both families."""
 
-import os
-import socket
-import subprocess
-import sys
-
 DIAL = """
 import socket, sys
 with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=40) as dialled:

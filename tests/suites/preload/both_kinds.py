@@ -1,10 +1,5 @@
 """One listener serves plain and offloaded peers."""
 
-import os
-import socket
-import subprocess
-import sys
-
 CLIENT = """
 import socket, sys
 client = socket.create_connection(("127.0.0.1", int(sys.argv[1])))

@@ -1,8 +1,6 @@
 """What a program sets by SO_SNDBUF and SO_RCVBUF bounds the bytes that the two ends of a connection
 hold while nobody reads, as over TCP."""
 
-import socket
-
 OURS, TCP = "127.0.0.1", "127.0.0.2"
 SOL, SNDBUF, RCVBUF = socket.SOL_SOCKET, socket.SO_SNDBUF, socket.SO_RCVBUF
 

@@ -1,14 +1,6 @@
 """Programs that make system calls by number: their connections are made, accepted and watched like
 those of programs that call the C library's functions."""
 
-import ctypes
-import errno
-import os
-import select
-import socket
-import struct
-
-C = ctypes.CDLL(None, use_errno=True)
 LISTEN, CONNECT, ACCEPT, ACCEPT4, CLOSE, DUP2 = 50, 42, 43, 288, 3, 33
 EPOLL_CTL, SENDMSG = 233, 46
 

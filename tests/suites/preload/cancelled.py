@@ -2,12 +2,7 @@
 ends in the call, whatever the call waits for, and the connection continues."""
 
 import _thread
-import ctypes
-import os
-import socket
-import threading
 
-C = ctypes.CDLL(None)
 BUFFER = ctypes.create_string_buffer(1 << 20)
 WAIT_ALL, DISABLE, ENABLE = 0x100, 1, 0
 

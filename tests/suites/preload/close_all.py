@@ -1,12 +1,6 @@
 """A program that closes all descriptors from a number on, as daemons do, closes no descriptor of the
 library: connections with lower numbers continue, and new connections are offloaded."""
 
-import ctypes
-import os
-import resource
-import socket
-
-C = ctypes.CDLL(None)
 WAYS = {
     "closefrom": lambda: C.closefrom(700),
     "close_range": lambda: C.close_range(700, 0xFFFFFFFF, 0),

@@ -1,11 +1,6 @@
 """A program that closes every descriptor one by one, those of the library included, and continues: no
 thread of the library loops over lost descriptors, and the port mapper's port is free."""
 
-import os
-import resource
-import socket
-import time
-
 
 def mapper_answers():
     """True if a process uses the port mapper's port of the address."""

@@ -1,12 +1,6 @@
 """A program that closes every number but those of its listeners closes the descriptors next to them
 as well. The listeners then accept over TCP, and a number that is used again stays open."""
 
-import os
-import resource
-import select
-import socket
-import sys
-
 LIMIT = 1024
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, hard))

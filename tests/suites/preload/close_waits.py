@@ -1,14 +1,6 @@
 """Waits in quick succession: a waiting thread may serve the stack meanwhile, which must not affect
 other threads."""
-import ctypes
-import errno
-import os
-import select
-import signal
-import socket
-import threading
 
-libc = ctypes.CDLL(None, use_errno=True)
 ROUNDS = 2000
 EVENTS = ctypes.create_string_buffer(12)
 
@@ -116,7 +108,7 @@ with select.epoll() as epoll:
     for number in range(10):
         ping_pong(first, by_epoll(first), 50)
         signalling = while_asleep(lambda: signal.pthread_kill(main, signal.SIGALRM))
-        ended = libc.epoll_wait(epoll.fileno(), EVENTS, 1, DEADLINE * 1000)
+        ended = C.epoll_wait(epoll.fileno(), EVENTS, 1, DEADLINE * 1000)
         assert (ended, ctypes.get_errno()) == (-1, errno.EINTR), number
         signalling.join()
     assert len(handled) == 10, handled
@@ -128,7 +120,7 @@ with select.epoll() as epoll:
     ping_pong(first, by_epoll(first), 50)
     assert len(handled) == 10, "the blocked signal was delivered"
     nothing = ctypes.create_string_buffer(128)
-    ended = libc.epoll_pwait(epoll.fileno(), EVENTS, 1, DEADLINE * 1000, nothing)
+    ended = C.epoll_pwait(epoll.fileno(), EVENTS, 1, DEADLINE * 1000, nothing)
     assert (ended, ctypes.get_errno()) == (-1, errno.EINTR)
     assert len(handled) == 11, handled
     assert signal.SIGALRM in signal.pthread_sigmask(signal.SIG_BLOCK, []), "not blocked again"

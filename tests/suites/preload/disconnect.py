@@ -1,18 +1,5 @@
 """`connect` with AF_UNSPEC ends a connection. The socket keeps its options and connects again."""
 
-import ctypes
-import errno
-import select
-import socket
-
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-def disconnect(sock):
-    unspecified = ctypes.create_string_buffer(16)
-    done = libc.connect(sock.fileno(), unspecified, len(unspecified))
-    assert done == 0, errno.errorcode[ctypes.get_errno()]
-
 
 def ends(sock):
     """Returns true if the stream has ended; over TCP it ends by a reset."""

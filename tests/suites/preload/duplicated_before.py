@@ -1,9 +1,5 @@
 """Sockets that were duplicated before they connect or listen can be used by all their numbers."""
 
-import os
-import select
-import socket
-
 
 def echo(one, other):
     for sender, receiver in ((one, other), (other, one)):

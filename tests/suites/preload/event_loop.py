@@ -1,7 +1,6 @@
 """An event loop with its own descriptors, timers and children."""
 
 import asyncio
-import os
 
 
 async def serve(reader, writer):

@@ -2,18 +2,7 @@
 connection: results, error numbers and bytes are equal."""
 
 import array
-import ctypes
-import errno
-import fcntl
-import os
-import select
-import signal
-import socket
-import struct
-import tempfile
-import termios
 
-C = ctypes.CDLL(None, use_errno=True)
 HELLO = b"hello world"
 SIOCATMARK, SIOCOUTQNSD = 0x8905, 0x894B
 MSG_WAITFORONE, MSG_MORE, MSG_CMSG_CLOEXEC = 0x10000, 0x8000, 0x40000000

@@ -1,9 +1,5 @@
 """Accepted sockets have the options that were set on the listening socket, before or after listen."""
 
-import socket
-import struct
-import time
-
 TCP = socket.IPPROTO_TCP
 SECONDS = struct.pack("=qq", 0, 300_000)
 BEFORE = {

@@ -1,11 +1,6 @@
 """A lingering close ends when the last byte was sent, even if the peer has ended its stream long before
 and no other event occurs. A signal ends the close, too."""
 
-import signal
-import socket
-import struct
-import threading
-
 # Longer than the time limit of the suite, so a close that waits for its timeout hangs.
 LINGER = 3600
 

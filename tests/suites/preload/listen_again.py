@@ -1,6 +1,4 @@
 """After a listener is closed, the next listener can use its port at once, as iperf3 expects."""
-import os
-import socket
 
 ROUNDS = 300
 

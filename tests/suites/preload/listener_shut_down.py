@@ -1,16 +1,6 @@
 """A listener that was shut down accepts no connection, and waiting clients are disconnected. The same
 applies to `connect` with AF_UNSPEC."""
 
-import ctypes
-import errno
-import os
-import select
-import socket
-import threading
-
-
-libc = ctypes.CDLL(None, use_errno=True)
-
 
 def shut_down(listener):
     listener.shutdown(socket.SHUT_RDWR)
@@ -18,27 +8,6 @@ def shut_down(listener):
 
 def shut_down_for_reading(listener):
     listener.shutdown(socket.SHUT_RD)
-
-
-def disconnect(listener):
-    unspecified = ctypes.create_string_buffer(16)
-    done = libc.connect(listener.fileno(), unspecified, len(unspecified))
-    assert done == 0, errno.errorcode[ctypes.get_errno()]
-
-
-def dial(address):
-    """The kernel may assign an unused port to the client, and TCP then connects it to itself."""
-    with socket.create_connection(address, timeout=DEADLINE) as client:
-        if client.getsockname() == client.getpeername():
-            raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody else is there")
-
-
-def refused(work):
-    try:
-        work()
-    except OSError as error:
-        return error.errno
-    raise AssertionError("no error")
 
 
 def is_reset(client):
@@ -69,7 +38,7 @@ def play(host, how, waiting):
         assert is_reset(client)
         client.close()
     for _ in range(2):
-        why = refused(lambda: dial(address))
+        why = refused(lambda: dial_nobody(address))
         assert why == errno.ECONNREFUSED, why
     # The program may listen again.
     listener.listen()

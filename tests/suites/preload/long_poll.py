@@ -1,9 +1,5 @@
 """An array for `poll` with as many entries as the program may have descriptors, most of them unused."""
 
-import ctypes
-import resource
-import socket
-
 POLLIN = 1
 LIMIT = 512
 
@@ -14,7 +10,6 @@ class Entry(ctypes.Structure):
 
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, hard))
-libc = ctypes.CDLL(None, use_errno=True)
 listener = socket.create_server(("127.0.0.1", 0))
 other = socket.create_server(("127.0.0.1", 0))
 entries = (Entry * LIMIT)(*[(-1, POLLIN, 0x55)] * LIMIT)
@@ -24,7 +19,7 @@ entries[LIMIT - 1] = (other.fileno(), POLLIN, 0x55)
 
 
 def ready_entries(timeout):
-    ready = libc.poll(entries, LIMIT, timeout)
+    ready = C.poll(entries, LIMIT, timeout)
     assert ready >= 0, ctypes.get_errno()
     found = {at: entry.revents for at, entry in enumerate(entries) if entry.revents}
     assert len(found) == ready, (found, ready)

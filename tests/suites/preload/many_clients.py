@@ -1,10 +1,5 @@
 """Connections that stay on TCP share local ports, like those of TCP, even if there are few ports."""
 
-import os
-import socket
-import subprocess
-import sys
-
 PORTS = 10
 RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 IP_BIND_ADDRESS_NO_PORT = 24

@@ -1,11 +1,5 @@
 """A client does not contact the port of an old offer, because another program may use that port."""
 
-import os
-import socket
-import subprocess
-import sys
-import time
-
 # Longer than an answer of the port mapper is valid, in seconds.
 LATER = 2.5
 

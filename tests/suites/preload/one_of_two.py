@@ -1,9 +1,6 @@
 """Two listeners share an address, like a server and its replacement: when one listener is closed, peers
 can still find the other listener, in one process and across processes."""
 
-import os
-import socket
-
 if not ASKS_PEERS:
     # With `local`, an address has one listener, and no port mapper is asked.
     raise SystemExit(0)

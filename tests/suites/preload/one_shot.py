@@ -1,9 +1,6 @@
 """A listener with `EPOLLONESHOT` reports one event until it is armed again, whichever kinds of peers
 have connected. The address 127.0.0.2 leads to the same listener by TCP."""
 
-import select
-import socket
-
 ONCE = select.EPOLLIN | select.EPOLLONESHOT
 
 

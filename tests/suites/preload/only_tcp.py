@@ -1,12 +1,5 @@
 """Sockets with an option that only the kernel's TCP supports stay on TCP."""
 
-import os
-import signal
-import socket
-import struct
-import subprocess
-import ctypes
-
 CLONE_NEWNET = 0x40000000
 TCP_MD5SIG = 14
 IPPROTO_MPTCP = 262
@@ -27,7 +20,7 @@ def apart(work):
     process = os.fork()
     if process == 0:
         signal.alarm(3 * DEADLINE)
-        if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) != 0:
+        if C.unshare(CLONE_NEWNET) != 0:
             os._exit(9)
         os.write(writer, b"apart")
         os.read(goes, 1)

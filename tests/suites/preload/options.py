@@ -3,10 +3,6 @@
 The interpreter names most options; numbers are those of <asm-generic/socket.h> and <linux/tcp.h>.
 """
 
-import errno
-import socket
-import struct
-
 SO_PEEK_OFF = 42
 UNSUPPORTED = errno.errorcode[errno.EOPNOTSUPP]
 LEVELS = {

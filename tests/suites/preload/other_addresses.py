@@ -1,8 +1,4 @@
 """Connections between addresses that are not loopback addresses are offloaded, too."""
-import fcntl
-import os
-import socket
-import struct
 
 ADDRESSES = ("192.0.2.1", "2001:db8::1")
 SIOCGIFADDR = 0x8915

@@ -1,9 +1,22 @@
-"""The first lines of every script."""
+"""The first lines of every script: the modules and functions that most of them use."""
 
+import ctypes
+import errno
 import faulthandler
+import fcntl
 import os
+import resource
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
 import threading
 import time
+import traceback
 
 # A script that hangs is aborted, and then prints its stack.
 faulthandler.enable()
@@ -12,6 +25,9 @@ faulthandler.enable()
 LOCAL = os.environ.get("SUITE_PROTOCOL") == "local"
 # True for a protocol whose peers are found through the port mapper.
 ASKS_PEERS = not LOCAL
+
+# The functions of the C library.
+C = ctypes.CDLL(None, use_errno=True)
 
 # The time limit of every event in seconds, long enough for a busy machine.
 DEADLINE = 60
@@ -28,8 +44,6 @@ def until(holds, why, pause=0.01):
 def add_loopback_address(address, length):
     """Adds an address to the loopback device, and waits until it is reachable: the kernel makes the
     route to an IPv6 address a moment after the address."""
-    import subprocess
-
     family, more = ("-6", ["nodad"]) if ":" in address else ("-4", [])
     add = ["ip", "address", "add", f"{address}/{length}", "dev", "lo", *more]
     subprocess.run(add, check=True)
@@ -108,6 +122,40 @@ def fill(sock):
         assert sent < 1 << 30, "a connection without a reader is never full"
     sock.setblocking(True)
     return sent
+
+
+def refused(work):
+    """Returns the error number of a call that must fail."""
+    try:
+        work()
+    except OSError as error:
+        return error.errno
+    raise AssertionError("no error")
+
+
+def dial_nobody(address):
+    """The kernel may assign an unused port to the client, and TCP then connects it to itself."""
+    with socket.create_connection(address, timeout=DEADLINE) as client:
+        if client.getsockname() == client.getpeername():
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody else is there")
+
+
+def disconnect(sock):
+    """`connect` with AF_UNSPEC."""
+    unspecified = ctypes.create_string_buffer(16)
+    done = C.connect(sock.fileno(), unspecified, len(unspecified))
+    assert done == 0, errno.errorcode[ctypes.get_errno()]
+
+
+def use_all_numbers():
+    """Opens files until no descriptor is free."""
+    numbers = []
+    while True:
+        try:
+            numbers.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError as error:
+            assert error.errno == errno.EMFILE
+            return numbers
 
 
 def is_offloaded(sock):

@@ -1,13 +1,6 @@
 """A signal handler uses the descriptor that the interrupted thread was about to use: neither blocks
 the other."""
 
-import ctypes
-import os
-import signal
-import socket
-import time
-
-C = ctypes.CDLL(None, use_errno=True)
 C.signal.restype = ctypes.c_void_p
 NO_SUCH_HALF = 77
 

@@ -4,23 +4,14 @@ The interpreter repeats interrupted calls, so the script calls the C library's f
 """
 
 import contextlib
-import ctypes
-import errno
-import os
-import select
-import signal
-import socket
-import struct
-import threading
 
-libc = ctypes.CDLL(None, use_errno=True)
 ROOM = ctypes.create_string_buffer(1 << 20)
 HUGE = ctypes.create_string_buffer(64 << 20)
 
 
 def call(function, *arguments):
     """The result, or the name of the error."""
-    result = getattr(libc, function)(*arguments)
+    result = getattr(C, function)(*arguments)
     return result if result >= 0 else errno.errorcode[ctypes.get_errno()]
 
 

@@ -1,9 +1,5 @@
 """Programs that move the bytes of connections through pipes in the kernel, as proxies do."""
 
-import os
-import socket
-import threading
-
 SENT = bytes(range(256)) * 4096
 
 

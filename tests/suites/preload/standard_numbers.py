@@ -1,11 +1,6 @@
 """A connection as standard input or output: the C library reads and writes it by internal calls, as in
 an inetd-style service."""
 
-import ctypes
-import os
-import socket
-
-C = ctypes.CDLL(None, use_errno=True)
 C.fputs.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
 C.fgets.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p]
 C.fgets.restype = ctypes.c_char_p

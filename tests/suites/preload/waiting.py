@@ -1,13 +1,6 @@
 """Calls that wait in the middle, on an offloaded connection and on a TCP connection: their end, their
 result, and the remaining bytes."""
 
-import ctypes
-import errno
-import os
-import socket
-import struct
-
-C = ctypes.CDLL(None, use_errno=True)
 PEEK, ALL, OUT_OF_BAND, NOW = socket.MSG_PEEK, socket.MSG_WAITALL, socket.MSG_OOB, 0x40
 BYTE = ctypes.create_string_buffer(b"!", 1)
 

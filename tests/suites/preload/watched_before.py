@@ -1,8 +1,5 @@
 """Sockets that are in epoll sets before they connect, as in nginx, are in the sets afterwards."""
 
-import select
-import socket
-
 EVENTS = select.EPOLLIN | select.EPOLLOUT
 SETS = 70
 

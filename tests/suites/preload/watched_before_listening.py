@@ -1,8 +1,5 @@
 """Sockets that are in epoll sets before they listen, or that listen again, report offloaded clients."""
 
-import select
-import socket
-
 SETS = 3
 
 

@@ -1,13 +1,6 @@
 """A thread waits on an epoll set for a socket that another thread connects, and uses the socket as soon
 as the set reports it. The socket is in many sets, so that updating all sets takes a while."""
 
-import ctypes
-import select
-import socket
-import struct
-import threading
-
-LIBC = ctypes.CDLL(None, use_errno=True)
 SETS = 800
 ROUNDS = 20
 OUT, HUNG_UP = 4, 0x10
@@ -17,9 +10,9 @@ def use_when_ready(watching, fd, sent):
     """Writes when the descriptor is ready, by calls of the C library."""
     event = ctypes.create_string_buffer(12)
     while True:
-        LIBC.epoll_wait(watching, event, 1, -1)
+        C.epoll_wait(watching, event, 1, -1)
         if not struct.unpack("=I", event.raw[:4])[0] & HUNG_UP:
-            sent.append(LIBC.send(fd, b"hello", ctypes.c_size_t(5), 0))
+            sent.append(C.send(fd, b"hello", ctypes.c_size_t(5), 0))
             return
 
 

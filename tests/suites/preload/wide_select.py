@@ -1,15 +1,8 @@
 """`select` with sets larger than `fd_set`, which contain a pipe and an offloaded listener."""
 
-import ctypes
-import fcntl
-import os
-import resource
-import socket
-
 FAR = 3000
 BITS = 64
 
-libc = ctypes.CDLL(None, use_errno=True)
 Set = ctypes.c_uint64 * (4096 // BITS)
 
 
@@ -27,7 +20,7 @@ def select(readable, writable, micros):
         sets.append(one)
     count = max([*readable, *writable]) + 1
     time = Time(0, micros)
-    ready = libc.select(count, sets[0], sets[1], None, ctypes.byref(time))
+    ready = C.select(count, sets[0], sets[1], None, ctypes.byref(time))
     assert ready >= 0, os.strerror(ctypes.get_errno())
     named = [
         [number for number in range(4096) if one[number // BITS] >> number % BITS & 1]

@@ -1,9 +1,5 @@
 """The parent accepts and closes, the child sends and receives: inetd, PostgreSQL."""
 
-import os
-import socket
-import threading
-
 SIZES = (1, 10, 1000, 100000, 3000000)
 CLIENTS = 6
 

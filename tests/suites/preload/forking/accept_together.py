@@ -1,9 +1,6 @@
 """Many threads and processes wait in accept on one listener, and offloaded and plain peers connect: a
 thread that is too late for a peer continues to wait for both kinds."""
 
-import socket
-import threading
-
 ROUNDS = 8
 WAITING = 3
 

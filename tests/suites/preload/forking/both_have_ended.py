@@ -1,12 +1,6 @@
 """A child has inherited a connection whose two directions have ended. If all bytes were read, the
 process that made the connection can end at once. Otherwise the child can still read the rest."""
 
-import ctypes
-import os
-import socket
-import time
-
-C = ctypes.CDLL(None)
 REST = b"the rest"
 
 

@@ -1,8 +1,5 @@
 """Parent and child read and write one connection: each byte has one reader."""
 
-import os
-import threading
-
 RECORD = 64
 RECORDS = 4000
 

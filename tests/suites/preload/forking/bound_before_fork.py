@@ -1,9 +1,5 @@
 """Servers that bind, fork and listen afterwards: each process that accepts serves clients."""
 
-import os
-import select
-import socket
-
 
 def bound():
     listener = socket.socket()

@@ -1,10 +1,5 @@
 """A server listens, becomes a daemon and forks its workers: nginx."""
 
-import os
-import signal
-import socket
-import time
-
 
 def work(listener):
     while True:

@@ -1,13 +1,5 @@
 """A server that becomes a daemon while its first connection opens the adapter can still connect."""
 
-import ctypes
-import os
-import signal
-import socket
-import time
-
-libc = ctypes.CDLL(None)
-
 
 def greets(address):
     # This process has the listener, too, so it sees no error if the server has ended before.
@@ -25,7 +17,7 @@ def become_daemon(answers, pause):
     forked(greets, listener.getsockname())
     time.sleep(pause)
     # The calling process exits within the call.
-    assert libc.daemon(1, 1) == 0
+    assert C.daemon(1, 1) == 0
     with socket.create_connection(answers) as client:
         client.sendall(b"said")
         assert client.recv(1) == b""

@@ -1,9 +1,5 @@
 """A descriptor is duplicated while the connection is handed over: each duplicate works."""
 
-import ctypes
-import threading
-
-LIBC = ctypes.CDLL(None, use_errno=True)
 CONNECTIONS = 150
 DUPLICATES = 40
 THREADS = 3
@@ -23,14 +19,14 @@ class Duplicating(threading.Thread):
 
     def run(self):
         for _ in range(DUPLICATES):
-            self.made.append(LIBC.dup(self.fd))
+            self.made.append(C.dup(self.fd))
             if len(self.made) == 2:
                 self.begun.set()
 
     def use(self):
         for fd in self.made:
-            assert LIBC.write(fd, b"x", ctypes.c_size_t(1)) == 1
-            assert LIBC.close(fd) == 0
+            assert C.write(fd, b"x", ctypes.c_size_t(1)) == 1
+            assert C.close(fd) == 0
 
 
 for _ in range(CONNECTIONS):
@@ -39,7 +35,7 @@ for _ in range(CONNECTIONS):
     for thread in threads:
         thread.start()
     threads[-1].begun.wait()
-    assert LIBC.fdopen(server.fileno(), b"r+")
+    assert C.fdopen(server.fileno(), b"r+")
     for thread in threads:
         thread.join()
     for thread in threads:

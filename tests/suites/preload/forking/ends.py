@@ -1,11 +1,5 @@
 """Connections of a child that end: in order, by a reset, or before the child has read all bytes."""
 
-import os
-import select
-import socket
-import struct
-import time
-
 RESET = struct.pack("ii", 1, 0)
 
 

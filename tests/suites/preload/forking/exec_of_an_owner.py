@@ -2,13 +2,6 @@
 and then the peer and the new program see that the connection is broken. A failed exec changes
 nothing."""
 
-import ctypes
-import os
-import select
-import socket
-import sys
-import time
-
 if LOCAL:
     # The connection is a socket of the kernel, which the new program continues to use.
     raise SystemExit(0)
@@ -95,7 +88,7 @@ client = socket.create_connection(listener.getsockname())
 peer = listener.accept()[0]
 watching = select.epoll()
 watching.register(peer, select.EPOLLIN | select.EPOLLET)
-execl = ctypes.CDLL(None).execl
+execl = C.execl
 
 
 def execl_from_c(program, arguments):

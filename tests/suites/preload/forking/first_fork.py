@@ -1,10 +1,6 @@
 """A server of one thread forks for the first time in the same turn in which connections have ended, as
 redis does at its first snapshot. The fork completes the ends that the stack has not completed."""
 
-import os
-import select
-import socket
-
 SERVERS = 6
 TURNS = 60
 CLIENTS = 6

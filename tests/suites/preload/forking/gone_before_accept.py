@@ -1,11 +1,6 @@
 """A client that has connected, written and ended before the accept is still accepted, and its bytes
 can be read."""
 
-import os
-import select
-import signal
-import socket
-
 CLIENTS = 5
 
 

@@ -1,12 +1,6 @@
 """A connection is handed over while a thread is in a call: the call continues, and transfers all of
 its bytes, like a call on a TCP socket."""
 
-import ctypes
-import os
-import tempfile
-import threading
-
-LIBC = ctypes.CDLL(None, use_errno=True)
 ALL = 30000
 HUGE = 32 << 20
 WAIT_FOR_ALL, TRUNCATE = 0x100, 0x20
@@ -63,7 +57,7 @@ def start_call(call, *arguments):
 
     def run():
         numbers.append(threading.get_native_id())
-        result = getattr(LIBC, call)(*arguments)
+        result = getattr(C, call)(*arguments)
         results.append(result if result >= 0 else os.strerror(ctypes.get_errno()))
 
     thread = threading.Thread(target=run)
@@ -77,7 +71,7 @@ def start_call(call, *arguments):
 def hand_over(sock):
     """Makes a C stream for the socket, for which the library hands the connection over. The stream is
     not used. A fork would have the same effect, but the child's end interrupts calls."""
-    assert LIBC.fdopen(sock.fileno(), b"r+")
+    assert C.fdopen(sock.fileno(), b"r+")
 
 
 def during_handover(dial, call, *arguments):

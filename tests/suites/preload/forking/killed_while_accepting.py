@@ -1,10 +1,5 @@
 """A worker that is killed while it requests a connection leaves the connection to the other workers."""
 
-import os
-import select
-import signal
-import socket
-
 CLIENTS = 2
 
 parent = os.getpid()

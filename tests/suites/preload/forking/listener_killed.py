@@ -1,13 +1,6 @@
 """The listening process is killed while other processes wait for connections: these serve peers on TCP
 at once, and offloaded peers as soon as one of the processes listens in its place."""
 
-import os
-import select
-import signal
-import socket
-import threading
-import time
-
 
 def by_accept(listener):
     pass

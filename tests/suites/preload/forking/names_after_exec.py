@@ -1,10 +1,6 @@
 """The names of connections in a program that was started by exec: sshd, inetd's children."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 
 SEND_NAMES = """
 import json, socket, sys

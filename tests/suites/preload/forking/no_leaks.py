@@ -1,8 +1,5 @@
 """Dozens of connections that children use leak no resource."""
 
-import os
-import time
-
 
 def held():
     return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))

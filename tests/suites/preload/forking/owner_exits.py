@@ -1,16 +1,9 @@
 """The process that accepted has ended, and its child continues the connection."""
 
-import os
-import socket
-import sys
-import time
-
 
 def dial(client):
     for size in (1, 1000, 500000):
         data = os.urandom(size)
-        import threading
-
         threading.Thread(target=client.sendall, args=(data,)).start()
         assert receive(client, size) == data
     client.shutdown(1)

@@ -1,9 +1,5 @@
 """The functions of the scripts of this directory, each of which begins with a copy of this file."""
 
-import os
-import select
-import socket
-
 
 def connected(dial):
     """Forks a client that runs `dial` with its end of a connection. Returns the server's end, and the
@@ -16,8 +12,6 @@ def connected(dial):
             listener.close()
             dial(socket.create_connection(address))
         except BaseException:
-            import traceback
-
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
@@ -33,8 +27,6 @@ def forked(work, *arguments, fork=os.fork):
         try:
             work(*arguments)
         except BaseException:
-            import traceback
-
             traceback.print_exc()
             os._exit(1)
         os._exit(0)

@@ -1,10 +1,5 @@
 """A connection is passed over a Unix socket, to programs with and without the library."""
 
-import os
-import socket
-import subprocess
-import sys
-
 TAKE = """
 import socket
 door = socket.socket(fileno=3)
@@ -18,8 +13,6 @@ while data := taken.recv(65536):
 def dial(client):
     data = os.urandom(200000)
     client.sendall(data[:1000])
-    import threading
-
     threading.Thread(target=lambda: (client.sendall(data[1000:]), client.shutdown(1))).start()
     assert receive(client, len(data)) == data
     assert client.recv(1) == b""

@@ -1,18 +1,10 @@
 """Programs without the library read and write bytes: inetd, CGI."""
 
-import ctypes
-import os
-import select
-import socket
-import subprocess
-
 TEXT = os.urandom(300000)
 PLAIN = {"PATH": os.environ["PATH"]}
 
 
 def dial(client):
-    import threading
-
     sender = threading.Thread(target=lambda: (client.sendall(TEXT), client.shutdown(1)))
     sender.start()
     got = bytearray()

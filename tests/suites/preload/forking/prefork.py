@@ -1,9 +1,5 @@
 """Workers accept from a listener that the parent made, as those of Apache and nginx do."""
 
-import os
-import select
-import socket
-
 WORKERS = 3
 CLIENTS = 60
 

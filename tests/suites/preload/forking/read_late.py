@@ -1,11 +1,6 @@
 """A worker reads the end of a connection long after the peer's process has ended. The reader sees no
 error, because the peer has ended its stream first."""
 
-import os
-import select
-import socket
-import time
-
 # The kernel's sockets within a host show that the peer has closed its socket.
 SHOWN = select.POLLIN | (select.POLLHUP if LOCAL else 0)
 

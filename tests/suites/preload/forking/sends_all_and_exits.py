@@ -1,13 +1,6 @@
 """A child sends all of its bytes and ends before the peer has sent any: no process waits for the
 peer."""
 
-import ctypes
-import os
-import socket
-import time
-
-C = ctypes.CDLL(None)
-
 
 def send_all(client):
     client.sendall(b"all")

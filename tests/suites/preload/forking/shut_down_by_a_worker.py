@@ -1,24 +1,5 @@
 """A listener that one of several processes has shut down is shut down for all of them."""
 
-import errno
-import os
-import socket
-
-
-def dial(address):
-    """The kernel may assign an unused port to the client, and TCP then connects it to itself."""
-    with socket.create_connection(address, timeout=DEADLINE) as client:
-        if client.getsockname() == client.getpeername():
-            raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody else is there")
-
-
-def refused(work):
-    try:
-        work()
-    except OSError as error:
-        return error.errno
-    raise AssertionError("no error")
-
 
 def wait_in_accept(listener, writer):
     os.write(writer, b".")
@@ -48,7 +29,7 @@ for host in ("127.0.0.2", "127.0.0.1"):
         ended(worker)
         assert refused(listener.accept) == errno.EINVAL
         for _ in range(2):
-            why = refused(lambda: dial(address))
+            why = refused(lambda: dial_nobody(address))
             assert why == errno.ECONNREFUSED, why
         listener.close()
         for pipe in (asleep, sleep):

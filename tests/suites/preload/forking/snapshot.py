@@ -1,11 +1,5 @@
 """A child has inherited connections and does not use them, as when redis writes a snapshot."""
 
-import os
-import select
-import signal
-import socket
-import time
-
 BLOCK = bytes(range(256)) * 64
 
 

@@ -1,11 +1,6 @@
 """A worker that accepts without waiting does not wait for a listening process that is stopped, and
 serves the client when the process continues."""
 
-import os
-import select
-import signal
-import socket
-
 parent = os.getpid()
 listener = socket.create_server(("127.0.0.1", 0))
 

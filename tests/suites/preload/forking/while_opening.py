@@ -1,9 +1,5 @@
 """Children that are forked while the first connection opens the adapter can still connect."""
 
-import os
-import socket
-import time
-
 CLIENTS = 12
 
 

@@ -1,13 +1,5 @@
 """Connections within the host: the behaviour of their sockets, and the reasons to stay on TCP."""
 
-import errno
-import fcntl
-import os
-import select
-import socket
-import struct
-import termios
-
 TCP = socket.IPPROTO_TCP
 SO_TIMESTAMP = 29
 SO_ZEROCOPY = 60

@@ -1,7 +1,5 @@
 """Connections within the host between link-local addresses, which have a scope."""
 
-import socket
-
 OWN = "fe80::1"
 
 add_loopback_address(OWN, 64)

@@ -1,9 +1,5 @@
 """Listeners within the host that other processes use: no client waits without end."""
 
-import os
-import socket
-import sys
-
 SERVES = """
 import socket, sys
 listener = socket.socket(fileno=int(sys.argv[1]))

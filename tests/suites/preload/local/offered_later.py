@@ -1,10 +1,5 @@
 """A client checks only from time to time if a TCP service is offered, and notices an offer soon."""
 
-import os
-import socket
-import subprocess
-import sys
-
 SERVE = """
 import socket
 with socket.create_server(("127.0.0.1", 0)) as listener:

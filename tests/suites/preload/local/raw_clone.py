@@ -1,17 +1,13 @@
 """The child of a clone by number, which calls no handlers of fork, closes its copy of a listener: the
 parent continues to listen, and after the parent's close no process listens."""
 
-import ctypes
-import os
 import platform
-import signal
-import socket
 
 CLONE = 56 if platform.machine() == "x86_64" else 220
 
 
 def clone():
-    return ctypes.CDLL(None).syscall(CLONE, signal.SIGCHLD, 0, 0, 0, 0)
+    return C.syscall(CLONE, signal.SIGCHLD, 0, 0, 0, 0)
 
 
 listener = socket.create_server(("127.0.0.1", 0))

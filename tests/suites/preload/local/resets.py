@@ -1,9 +1,6 @@
 """A close with SO_LINGER of no time resets a TCP connection. A socket that has the option before it is
 connected, or whose listener has the option, stays on TCP."""
 
-import socket
-import struct
-
 RESETS = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 WAITS = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 5))
 

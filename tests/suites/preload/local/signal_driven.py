@@ -1,14 +1,6 @@
 """A listener with `O_ASYNC` sends a signal for a client within the host, as for a client over TCP."""
 
-import ctypes
-import fcntl
-import os
-import signal
-import socket
-import struct
-
 SIGNAL = signal.SIGRTMIN + 2
-libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Time(ctypes.Structure):
@@ -19,7 +11,7 @@ def signalled(which=SIGNAL, within=DEADLINE):
     """The descriptor in the next signal, or `None`."""
     mask = (ctypes.c_ulong * 16)(1 << which - 1)
     info = ctypes.create_string_buffer(128)
-    if libc.sigtimedwait(mask, info, ctypes.byref(Time(int(within), int(within % 1 * 1e9)))) < 0:
+    if C.sigtimedwait(mask, info, ctypes.byref(Time(int(within), int(within % 1 * 1e9)))) < 0:
         return None
     return struct.unpack_from("i", info, 24)[0]
 

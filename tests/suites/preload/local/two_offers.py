@@ -1,12 +1,5 @@
 """Two protocols offer one listener: peers over both protocols and over TCP wait in one queue."""
 
-import os
-import select
-import socket
-import subprocess
-import sys
-import tempfile
-
 KINDS = ("local", "sdp", "tcp")
 EACH = 3
 
