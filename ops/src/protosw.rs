@@ -280,8 +280,10 @@ pub enum ConnectFailure {
 /// An established connection that never blocks. Dropping it has the effect of `close`. Methods may
 /// be called from any thread.
 pub trait OffloadStream: fmt::Debug + Send + Sync {
+    /// The local address.
     fn local(&self) -> SocketAddr;
 
+    /// The peer's address.
     fn peer(&self) -> SocketAddr;
 
     /// The device or interface adapter that carries the connection; empty if there is none.

@@ -23,6 +23,7 @@
 //! - [`load_staged`] lets a suite call the staged libraries in its own process.
 //! - [`not_run()`] reports that a test could not check its subject on this machine, and
 //!   [`available!`] ends such a test.
+//! - [`rows!`] makes a table with one row per line.
 //! - [`StackEnv`] is the common case: the staged libraries, one IA on `lo`, a network namespace.
 
 mod c_examples;
@@ -40,6 +41,7 @@ mod program;
 pub mod raw;
 mod registry;
 mod relay;
+mod rows;
 mod running;
 mod sanitizer;
 mod sdp_traces;

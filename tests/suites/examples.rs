@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use stack_tests::{
-    DEADLINE, Finished, IA_NAME, Program, StackEnv, Stage, c_examples, make_c_examples,
+    DEADLINE, Finished, IA_NAME, Program, StackEnv, Stage, c_examples, make_c_examples, rows,
 };
 
 const ADDRESS: &str = "127.0.0.1:4711";
@@ -244,28 +244,19 @@ fn every_example_is_run() -> Result<()> {
 #[test]
 fn the_short_examples_run() -> Result<()> {
     let env = StackEnv::new()?;
-    for (name, final_message) in [
-        ("tutorial", "server: received by RDMA: hello over RDMA"),
-        ("send-recv", "100 round trips of 64 bytes"),
-        ("rdma", "wrote and read 1048576 bytes of the peer"),
-        ("srq-server", "4 clients shared 16 receives"),
-        ("cno-poll", "12 messages and"),
-        ("atomics", "3 counters made it 150"),
-        ("tcp-server", "server: answered 2 messages over RDMA"),
-        (
-            "kv-store",
-            "2200 changes by messages, 2202 look-ups without the server's program",
-        ),
-        (
-            "async-evd",
-            "3 clients had 20 answers each, and a timer ticked 5 times",
-        ),
-        (
-            "async-stream",
-            "4 streams returned 33554432 bytes, every byte as it was sent",
-        ),
-        ("hand-over", "one connection, no answer lost"),
-    ] {
+    for (name, final_message) in rows! {
+        "tutorial", "server: received by RDMA: hello over RDMA";
+        "send-recv", "100 round trips of 64 bytes";
+        "rdma", "wrote and read 1048576 bytes of the peer";
+        "srq-server", "4 clients shared 16 receives";
+        "cno-poll", "12 messages and";
+        "atomics", "3 counters made it 150";
+        "tcp-server", "server: answered 2 messages over RDMA";
+        "kv-store", "2200 changes by messages, 2202 look-ups without the server's program";
+        "async-evd", "3 clients had 20 answers each, and a timer ticked 5 times";
+        "async-stream", "4 streams returned 33554432 bytes, every byte as it was sent";
+        "hand-over", "one connection, no answer lost";
+    } {
         let program = env.program(env.stage.example(name));
         program
             .args_line(IA_NAME)

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use stack_tests::{CProgram, Finished, IA_NAME, StackEnv};
+use stack_tests::{CProgram, Finished, IA_NAME, StackEnv, rows};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -15,21 +15,15 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const CODES: &str = "tests/compliance/return-codes.txt";
 
 /// Calls that take no handle; their arguments are tested by another suite or not at all.
-const WITHOUT_HANDLE: [(&str, &str); 7] = [
-    ("dat_ia_openv", "takes a name"),
-    ("dat_strerror", "takes a code"),
-    ("dat_registry_list_providers", "takes places only"),
-    ("dat_registry_providers_related", "takes names"),
-    ("dat_registry_add_provider", "for providers, takes a table"),
-    (
-        "dat_registry_remove_provider",
-        "for providers, takes a table",
-    ),
-    (
-        "dats_get_ia_handle",
-        "for providers, translates any integer",
-    ),
-];
+const WITHOUT_HANDLE: [(&str, &str); 7] = rows! {
+    "dat_ia_openv", "takes a name";
+    "dat_strerror", "takes a code";
+    "dat_registry_list_providers", "takes places only";
+    "dat_registry_providers_related", "takes names";
+    "dat_registry_add_provider", "for providers, takes a table";
+    "dat_registry_remove_provider", "for providers, takes a table";
+    "dats_get_ia_handle", "for providers, translates any integer";
+};
 
 fn read(relative: &str) -> Result<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))

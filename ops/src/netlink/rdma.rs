@@ -194,6 +194,8 @@ fn text(path: &PathBuf) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use stack_tests::rows;
+
     use std::fs;
 
     use super::*;
@@ -241,18 +243,12 @@ mod tests {
 
     #[test]
     fn a_device_below_virtual_is_software() {
-        let dir = tree(&[
-            ("devices/pci0000:00/mlx5_0/ports/1/state", "4: ACTIVE\n"),
-            ("devices/pci0000:00/mlx5_0/device/net/eth0/mtu", ""),
-            (
-                "devices/virtual/infiniband/rxe0/ports/1/state",
-                "4: ACTIVE\n",
-            ),
-            (
-                "devices/virtual/infiniband/rxe0/ports/1/gid_attrs/ndevs/0",
-                "eth0\n",
-            ),
-        ]);
+        let dir = tree(&rows! {
+            "devices/pci0000:00/mlx5_0/ports/1/state", "4: ACTIVE\n";
+            "devices/pci0000:00/mlx5_0/device/net/eth0/mtu", "";
+            "devices/virtual/infiniband/rxe0/ports/1/state", "4: ACTIVE\n";
+            "devices/virtual/infiniband/rxe0/ports/1/gid_attrs/ndevs/0", "eth0\n";
+        });
         let class = dir.path().join("class/infiniband");
         fs::create_dir_all(&class).unwrap();
         for name in ["pci0000:00/mlx5_0", "virtual/infiniband/rxe0"] {
@@ -282,23 +278,17 @@ mod tests {
 
     #[test]
     fn an_iwarp_device_is_that_of_the_link_layer_address_in_its_gid() {
-        let dir = tree(&[
-            ("siw0/node_type", "4: RNIC\n"),
-            ("siw0/ports/1/state", "4: ACTIVE\n"),
-            (
-                "siw0/ports/1/gids/0",
-                "5254:0012:3456:0000:0000:0000:0000:0000\n",
-            ),
-            ("siw1/node_type", "4: RNIC\n"),
-            ("siw1/ports/1/state", "4: ACTIVE\n"),
-            (
-                "siw1/ports/1/gids/0",
-                "0000:0000:0000:0000:0000:0000:0000:0000\n",
-            ),
-            ("net/eth0/address", "52:54:00:12:34:57\n"),
-            ("net/eth1/address", "52:54:00:12:34:56\n"),
-            ("net/lo/address", "00:00:00:00:00:00\n"),
-        ]);
+        let dir = tree(&rows! {
+            "siw0/node_type", "4: RNIC\n";
+            "siw0/ports/1/state", "4: ACTIVE\n";
+            "siw0/ports/1/gids/0", "5254:0012:3456:0000:0000:0000:0000:0000\n";
+            "siw1/node_type", "4: RNIC\n";
+            "siw1/ports/1/state", "4: ACTIVE\n";
+            "siw1/ports/1/gids/0", "0000:0000:0000:0000:0000:0000:0000:0000\n";
+            "net/eth0/address", "52:54:00:12:34:57\n";
+            "net/eth1/address", "52:54:00:12:34:56\n";
+            "net/lo/address", "00:00:00:00:00:00\n";
+        });
         let devices = RdmaDevices::read_below(dir.path(), &dir.path().join("net"));
         let names: Vec<&str> = devices.network_devices().collect();
         assert_eq!(names, ["eth1"]);

@@ -208,6 +208,8 @@ impl Question {
 
 #[cfg(test)]
 mod tests {
+    use stack_tests::rows;
+
     use super::*;
 
     const WITHIN: Duration = Duration::from_millis(30);
@@ -232,20 +234,14 @@ mod tests {
     fn every_event_in_every_state() {
         let mapped = || Answer::Mapped("192.0.2.2:41000".parse().unwrap());
         type Event = fn(&mut Question, &Message, Instant);
-        let events: [(Event, Option<Answer>); 6] = [
-            (
-                |q, r, now| q.handle_datagram(&accept(r, "192.0.2.2:41000"), now),
-                Some(mapped()),
-            ),
-            (
-                |q, r, now| q.handle_datagram(&r.reject().to_bytes(), now),
-                Some(Answer::Refused),
-            ),
-            (|q, _, now| q.on_absent(now), Some(Answer::Absent)),
-            (|q, _, now| q.on_time(now + WITHIN), Some(Answer::Silent)),
-            (|q, _, now| q.on_time(now + WITHIN / 2), None),
-            (|q, r, now| q.handle_datagram(&r.to_bytes(), now), None),
-        ];
+        let events: [(Event, Option<Answer>); 6] = rows! {
+            |q, r, now| q.handle_datagram(&accept(r, "192.0.2.2:41000"), now), Some(mapped());
+            |q, r, now| q.handle_datagram(&r.reject().to_bytes(), now), Some(Answer::Refused);
+            |q, _, now| q.on_absent(now), Some(Answer::Absent);
+            |q, _, now| q.on_time(now + WITHIN), Some(Answer::Silent);
+            |q, _, now| q.on_time(now + WITHIN / 2), None;
+            |q, r, now| q.handle_datagram(&r.to_bytes(), now), None;
+        };
         for (first, answer) in events {
             let (mut question, request, now) = asked("192.0.2.2:6379");
             first(&mut question, &request, now);

@@ -213,6 +213,8 @@ fn mask128(prefix: u8) -> u128 {
 
 #[cfg(test)]
 mod tests {
+    use stack_tests::rows;
+
     use super::*;
     use crate::rules::word::Words;
 
@@ -223,32 +225,20 @@ mod tests {
 
     #[test]
     fn endpoints_contain_exactly_their_addresses() {
-        for (text, inside, outside) in [
-            ("*:*", "[2001:db8::1]:0", None),
-            ("*:80", "10.0.0.1:80", Some("10.0.0.1:81")),
-            ("10.1.2.3/8:1-9", "10.255.0.1:9", Some("11.0.0.1:9")),
-            ("10.0.0.1:*", "10.0.0.1:5", Some("10.0.0.2:5")),
-            ("0.0.0.0/0:*", "1.2.3.4:5", Some("[::1]:5")),
-            ("10.0.0.0/8:*", "[::ffff:10.1.1.1]:5", Some("[::1]:5")),
-            ("::ffff:10.0.0.0/104:*", "10.1.1.1:5", Some("11.0.0.1:5")),
-            ("[::1]:80", "[::1]:80", Some("[::2]:80")),
-            (
-                "[2001:db8::]/32:*",
-                "[2001:db8:1::]:5",
-                Some("[2001:db9::]:5"),
-            ),
-            (
-                "[2001:db8::/32]:*",
-                "[2001:db8:1::]:5",
-                Some("[2001:db9::]:5"),
-            ),
-            (
-                "2001:db8::/32:7",
-                "[2001:db8:1::]:7",
-                Some("[2001:db8::]:8"),
-            ),
-            ("::/0:*", "[::1]:1", Some("10.0.0.1:1")),
-        ] {
+        for (text, inside, outside) in rows! {
+            "*:*", "[2001:db8::1]:0", None;
+            "*:80", "10.0.0.1:80", Some("10.0.0.1:81");
+            "10.1.2.3/8:1-9", "10.255.0.1:9", Some("11.0.0.1:9");
+            "10.0.0.1:*", "10.0.0.1:5", Some("10.0.0.2:5");
+            "0.0.0.0/0:*", "1.2.3.4:5", Some("[::1]:5");
+            "10.0.0.0/8:*", "[::ffff:10.1.1.1]:5", Some("[::1]:5");
+            "::ffff:10.0.0.0/104:*", "10.1.1.1:5", Some("11.0.0.1:5");
+            "[::1]:80", "[::1]:80", Some("[::2]:80");
+            "[2001:db8::]/32:*", "[2001:db8:1::]:5", Some("[2001:db9::]:5");
+            "[2001:db8::/32]:*", "[2001:db8:1::]:5", Some("[2001:db9::]:5");
+            "2001:db8::/32:7", "[2001:db8:1::]:7", Some("[2001:db8::]:8");
+            "::/0:*", "[::1]:1", Some("10.0.0.1:1");
+        } {
             let endpoints = parse(text).unwrap();
             assert!(endpoints.holds(&inside.parse().unwrap()), "{text} {inside}");
             if let Some(outside) = outside {
@@ -268,43 +258,25 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         let text = str::to_owned;
-        for (text, reason) in [
-            ("10.0.0.1", Reason::NoPort(text("10.0.0.1"))),
-            ("[::1]", Reason::NoPort(text("[::1]"))),
-            ("[::1]/64", Reason::NoPort(text("[::1]/64"))),
-            ("host:80", Reason::Address(text("host"))),
-            (":80", Reason::Address(text(""))),
-            ("[10.0.0.1]:80", Reason::Address(text("[10.0.0.1]"))),
-            ("[[::1]]:80", Reason::Address(text("[[::1]]"))),
-            (
-                "10.0.0.1/33:80",
-                Reason::Prefix {
-                    given: text("33"),
-                    max: 32,
-                },
-            ),
-            (
-                "::/129:80",
-                Reason::Prefix {
-                    given: text("129"),
-                    max: 128,
-                },
-            ),
-            (
-                "10.0.0.1/:80",
-                Reason::Prefix {
-                    given: text(""),
-                    max: 32,
-                },
-            ),
-            ("*:", Reason::Port(text(""))),
-            ("*:+1", Reason::Port(text("+1"))),
-            ("*:65536", Reason::Port(text("65536"))),
-            ("*:1-", Reason::Port(text("1-"))),
-            ("*:1-2-3", Reason::Port(text("1-2-3"))),
-            ("*:9-1", Reason::EmptyRange(9, 1)),
-        ] {
-            assert_eq!(parse(text), Err(reason), "{text}");
+        for (place, reason) in rows! {
+            "10.0.0.1", Reason::NoPort(text("10.0.0.1"));
+            "[::1]", Reason::NoPort(text("[::1]"));
+            "[::1]/64", Reason::NoPort(text("[::1]/64"));
+            "host:80", Reason::Address(text("host"));
+            ":80", Reason::Address(text(""));
+            "[10.0.0.1]:80", Reason::Address(text("[10.0.0.1]"));
+            "[[::1]]:80", Reason::Address(text("[[::1]]"));
+            "10.0.0.1/33:80", Reason::Prefix { given: text("33"), max: 32 };
+            "::/129:80", Reason::Prefix { given: text("129"), max: 128 };
+            "10.0.0.1/:80", Reason::Prefix { given: text(""), max: 32 };
+            "*:", Reason::Port(text(""));
+            "*:+1", Reason::Port(text("+1"));
+            "*:65536", Reason::Port(text("65536"));
+            "*:1-", Reason::Port(text("1-"));
+            "*:1-2-3", Reason::Port(text("1-2-3"));
+            "*:9-1", Reason::EmptyRange(9, 1);
+        } {
+            assert_eq!(parse(place), Err(reason), "{place}");
         }
     }
 }

@@ -269,6 +269,8 @@ fn parse_destination(words: &mut Words<'_>) -> Result<Destination, Fault> {
 
 #[cfg(test)]
 mod tests {
+    use stack_tests::rows;
+
     use super::*;
 
     fn only(line: &str) -> Rule {
@@ -339,49 +341,37 @@ mod tests {
 
     #[test]
     fn every_fault_has_line_and_column_and_a_correction() {
-        for (line, column, words) in [
-            ("match both", 1, "`use`, `log` or `#`"),
-            ("use", 4, "the target is missing"),
-            ("use udp client * *:*", 5, "tcp, both, offload, sdp, local"),
-            ("use both", 9, "the role is missing"),
-            (
-                "use both peer * *:*",
-                10,
-                "one of listen, server, connect, client",
-            ),
-            ("use both client", 16, "the program is missing"),
-            ("use both client [a *:*", 17, "a `[` needs a `]`"),
-            ("use both client *", 18, "the address is missing"),
-            ("use both client * 10.0.0.1", 19, "ADDRESS:PORT"),
-            ("use both client * 10.0.0.x:80", 19, "is no address"),
-            ("use both client * 10.0.0.1/40:80", 28, "from 0 to 32"),
-            ("use both client * *:http", 21, "is no port"),
-            ("use both client * *:9-1", 21, "smaller port first"),
-            ("use both client * *:* fast", 23, "no KEY=VALUE"),
-            (
-                "use both client * *:* speed=9",
-                23,
-                "unknown setting `speed`",
-            ),
-            ("use both client * *:* .x=9", 23, "unknown setting `.x`"),
-            ("use both client * *:* a.b=", 27, "not nothing"),
-            ("use both client * *:* user=root", 28, "numeric user id"),
-            ("use both client * *:* user=1 user=2", 30, "is given twice"),
-            ("use both client * *:* a.b=1 a.b=2", 29, "is given twice"),
-            ("use both client * *:* within=5", 30, "such as 100ms"),
-            ("use both client * *:* within=61s", 30, "up to 60s"),
-            ("use both client * *:* interface=", 33, "network device"),
-            (
-                "use tcp client * *:* protocol=sdp",
-                22,
-                "no meaning for target `tcp`",
-            ),
-            ("use sdp client * *:* protocol=tcp", 22, "is given twice"),
-            ("log loudly", 5, "min-level 1-9"),
-            ("log destination paper", 17, "stderr|syslog|file"),
-            ("log destination file", 21, "the path is missing"),
-            ("log min-level 10", 15, "only errors"),
-        ] {
+        for (line, column, words) in rows! {
+            "match both", 1, "`use`, `log` or `#`";
+            "use", 4, "the target is missing";
+            "use udp client * *:*", 5, "tcp, both, offload, sdp, local";
+            "use both", 9, "the role is missing";
+            "use both peer * *:*", 10, "one of listen, server, connect, client";
+            "use both client", 16, "the program is missing";
+            "use both client [a *:*", 17, "a `[` needs a `]`";
+            "use both client *", 18, "the address is missing";
+            "use both client * 10.0.0.1", 19, "ADDRESS:PORT";
+            "use both client * 10.0.0.x:80", 19, "is no address";
+            "use both client * 10.0.0.1/40:80", 28, "from 0 to 32";
+            "use both client * *:http", 21, "is no port";
+            "use both client * *:9-1", 21, "smaller port first";
+            "use both client * *:* fast", 23, "no KEY=VALUE";
+            "use both client * *:* speed=9", 23, "unknown setting `speed`";
+            "use both client * *:* .x=9", 23, "unknown setting `.x`";
+            "use both client * *:* a.b=", 27, "not nothing";
+            "use both client * *:* user=root", 28, "numeric user id";
+            "use both client * *:* user=1 user=2", 30, "is given twice";
+            "use both client * *:* a.b=1 a.b=2", 29, "is given twice";
+            "use both client * *:* within=5", 30, "such as 100ms";
+            "use both client * *:* within=61s", 30, "up to 60s";
+            "use both client * *:* interface=", 33, "network device";
+            "use tcp client * *:* protocol=sdp", 22, "no meaning for target `tcp`";
+            "use sdp client * *:* protocol=tcp", 22, "is given twice";
+            "log loudly", 5, "min-level 1-9";
+            "log destination paper", 17, "stderr|syslog|file";
+            "log destination file", 21, "the path is missing";
+            "log min-level 10", 15, "only errors";
+        } {
             let file = format!("# first\n{line}\n");
             let faults = parse(file.as_bytes()).unwrap_err();
             assert_eq!(faults.len(), 1, "{line}");

@@ -109,6 +109,8 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
+    use stack_tests::rows;
+
     use super::*;
     use crate::rules::parse;
 
@@ -131,30 +133,18 @@ mod tests {
     #[test]
     fn the_first_rule_that_matches_wins() {
         let connect = query(Role::Connect, "10.0.0.1:80");
-        for (file, line) in [
-            ("", None),
-            ("use tcp client * *:*\nuse both client * *:*", Some(1)),
-            ("use tcp server * *:*\nuse both client * *:*", Some(2)),
-            (
-                "use tcp client nginx *:*\nuse both client redis* *:*",
-                Some(2),
-            ),
-            (
-                "use tcp client /bin/* *:*\nuse both client /usr/* *:*",
-                Some(2),
-            ),
-            ("use tcp client * *:81\nuse both client * *:80-90", Some(2)),
-            (
-                "use tcp client * 10.0.1.0/24:*\nuse tcp client * 10.0.0.0/24:*",
-                Some(2),
-            ),
-            (
-                "use tcp client * *:* user=0\nuse tcp client * *:* user=1000",
-                Some(2),
-            ),
-            ("use tcp client * *:* interface=lo", None),
-            ("use tcp client * *:* interface=eth1", Some(1)),
-        ] {
+        for (file, line) in rows! {
+            "", None;
+            "use tcp client * *:*\nuse both client * *:*", Some(1);
+            "use tcp server * *:*\nuse both client * *:*", Some(2);
+            "use tcp client nginx *:*\nuse both client redis* *:*", Some(2);
+            "use tcp client /bin/* *:*\nuse both client /usr/* *:*", Some(2);
+            "use tcp client * *:81\nuse both client * *:80-90", Some(2);
+            "use tcp client * 10.0.1.0/24:*\nuse tcp client * 10.0.0.0/24:*", Some(2);
+            "use tcp client * *:* user=0\nuse tcp client * *:* user=1000", Some(2);
+            "use tcp client * *:* interface=lo", None;
+            "use tcp client * *:* interface=eth1", Some(1);
+        } {
             assert_eq!(line_for(file, &connect), line, "{file}");
         }
     }
@@ -207,29 +197,17 @@ mod tests {
 
     #[test]
     fn a_verdict_for_all_addresses_is_known_at_once() {
-        for (file, expected) in [
-            ("", Some(Target::Both)),
-            (
-                "use tcp client * *:*\nuse tcp server * *:*",
-                Some(Target::Tcp),
-            ),
-            ("use tcp client * *:*", None),
-            ("use tcp client * *:80\nuse tcp server * *:*", None),
-            ("use both client * *:80", Some(Target::Both)),
-            (
-                "use tcp client * *:80\nuse tcp client * *:*\nuse tcp server * *:*",
-                Some(Target::Tcp),
-            ),
-            (
-                "use tcp client nginx *:*\nuse tcp server nginx *:*",
-                Some(Target::Both),
-            ),
-            ("use tcp client * *:* user=0\nuse tcp server * *:*", None),
-            (
-                "use tcp client * *:* interface=eth0\nuse tcp server * *:* interface=eth0",
-                None,
-            ),
-        ] {
+        for (file, expected) in rows! {
+            "", Some(Target::Both);
+            "use tcp client * *:*\nuse tcp server * *:*", Some(Target::Tcp);
+            "use tcp client * *:*", None;
+            "use tcp client * *:80\nuse tcp server * *:*", None;
+            "use both client * *:80", Some(Target::Both);
+            "use tcp client * *:80\nuse tcp client * *:*\nuse tcp server * *:*", Some(Target::Tcp);
+            "use tcp client nginx *:*\nuse tcp server nginx *:*", Some(Target::Both);
+            "use tcp client * *:* user=0\nuse tcp server * *:*", None;
+            "use tcp client * *:* interface=eth0\nuse tcp server * *:* interface=eth0", None;
+        } {
             let rules = parse(file.as_bytes()).unwrap();
             assert_eq!(rules.always("redis-server", 1000), expected, "{file}");
         }

@@ -6,28 +6,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use libtest_mimic::Trial;
 use stack_tests::ofa_tools::{dapltest, dtest};
-use stack_tests::{CProgram, DEADLINE, Finished, IA_NAME, Registry, StackEnv};
+use stack_tests::{CProgram, DEADLINE, Finished, IA_NAME, Registry, StackEnv, rows};
 
 use crate::trial;
 
 /// Examples that call only functions of OFA's library, and the last texts of server and client.
-const PROGRAMS: &[(&str, [&str; 2])] = &[
-    ("pingpong", ["answered 1000 messages", "1000 round trips"]),
-    (
-        "rdma",
-        [
-            "the client wrote bytes with the sum",
-            "wrote 32768 bytes and read them back",
-        ],
-    ),
-    (
-        "rsp",
-        [
-            "the client says \"thank you\"",
-            "the server answers \"this way\"",
-        ],
-    ),
-];
+const PROGRAMS: &[(&str, [&str; 2])] = &rows! {
+    "pingpong", ["answered 1000 messages", "1000 round trips"];
+    "rdma", ["the client wrote bytes with the sum", "wrote 32768 bytes and read them back"];
+    "rsp", ["the client says \"thank you\"", "the server answers \"this way\""];
+};
 
 /// The port on which the examples listen.
 const EXAMPLES_PORT: u16 = 4711;

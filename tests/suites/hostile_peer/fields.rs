@@ -34,6 +34,7 @@ enum Outcome {
     Places(fn() -> (usize, Vec<u8>)),
 }
 use Outcome::{Ends, Partial, Places, Same};
+use stack_tests::rows;
 
 /// A field of a message, its new value, and the effect.
 type Row = (Kind, &'static str, Value, Outcome);
@@ -47,174 +48,109 @@ const TOO_LONG: Outcome = Ends(1, 2, 5);
 
 /// Fields with a separate meaning in one message. Sources of the verdicts: RFC 5041 section 7.1 and
 /// 8.2, RFC 5040 section 4.8 and 7.1, RFC 7306 section 8.2.
-const ROWS: &[Row] = &[
-    (Write, "l", Is(0), Partial(TARGET_AT)),
-    (Write, "stag", Plus(1), INVALID_STAG),
-    (Write, "stag", Plus(0x100), INVALID_STAG),
-    (Write, "stag", Is(0), INVALID_STAG),
-    (Write, "stag", Is(u32::MAX as u128), INVALID_STAG),
-    (Write, "stag", Of(foreign), Ends(1, 1, 2)),
-    (Write, "stag", Of(gone), INVALID_STAG),
-    (Write, "stag", Of(private), INVALID_STAG),
-    (Write, "stag", Of(readable), INVALID_STAG),
-    (Write, "to", Is(0), BOUNDS),
-    (Write, "to", Of(|t| open_start(t) - 1), BOUNDS),
-    (
-        Write,
-        "to",
-        Of(|t| open_end(t) - PAYLOAD.len() as u128 + 1),
-        BOUNDS,
-    ),
-    (Write, "to", Of(open_end), BOUNDS),
-    (
-        Write,
-        "to",
-        Of(|t| open_end(t) - PAYLOAD.len() as u128),
-        Places(at_the_end),
-    ),
-    (Write, "to", Is(u64::MAX as u128 - 3), Ends(1, 1, 3)),
-    (ReadResponse, "l", Is(0), Partial(SINK_AT)),
-    (ReadResponse, "stag", Plus(1), INVALID_STAG),
-    (ReadResponse, "stag", Is(0), INVALID_STAG),
-    (ReadResponse, "stag", Of(open), INVALID_STAG),
-    (ReadResponse, "stag", Of(foreign), INVALID_STAG),
-    (ReadResponse, "to", Plus(1), BOUNDS),
-    (ReadResponse, "to", Plus(-1), BOUNDS),
-    (ReadResponse, "to", Is(0), BOUNDS),
-    (ReadResponse, "to", Is(u64::MAX as u128), BOUNDS),
-    (
-        ReadResponse,
-        "to",
-        Of(|t| t.address(TARGET_AT).into()),
-        BOUNDS,
-    ),
-    (Send, "l", Is(0), Partial(RECEIVE_AT)),
-    (SendInvalidate, "l", Is(0), Partial(RECEIVE_AT)),
-    (SendSolicited, "l", Is(0), Partial(RECEIVE_AT)),
-    (SendSolicitedInvalidate, "l", Is(0), Partial(RECEIVE_AT)),
-    (Send, "opcode", Is(5), Same),
-    (Send, "opcode", Is(4), REMOTE_INVALID_STAG),
-    (Send, "opcode", Is(8), TOO_LONG),
-    (SendSolicited, "opcode", Is(3), Same),
-    (SendSolicited, "opcode", Is(6), REMOTE_INVALID_STAG),
-    (SendInvalidate, "opcode", Is(3), Same),
-    (SendSolicitedInvalidate, "opcode", Is(4), Same),
-    (SendInvalidate, "rsvd_ulp", Is(0), REMOTE_INVALID_STAG),
-    (SendInvalidate, "rsvd_ulp", Plus(1), REMOTE_INVALID_STAG),
-    (SendInvalidate, "rsvd_ulp", Of(gone), REMOTE_INVALID_STAG),
-    (SendInvalidate, "rsvd_ulp", Of(foreign), Ends(0, 1, 3)),
-    (SendInvalidate, "rsvd_ulp", Of(open), Ends(0, 1, 9)),
-    (
-        SendSolicitedInvalidate,
-        "rsvd_ulp",
-        Plus(1),
-        REMOTE_INVALID_STAG,
-    ),
-    (
-        SendSolicitedInvalidate,
-        "rsvd_ulp",
-        Of(foreign),
-        Ends(0, 1, 3),
-    ),
-    (
-        SendSolicitedInvalidate,
-        "rsvd_ulp",
-        Of(private),
-        Ends(0, 1, 9),
-    ),
-    (ReadRequest, "l", Is(0), TOO_LONG),
-    (ReadRequest, "opcode", Is(10), Ends(2, 0, 3)),
-    (ReadRequest, "sink_stag", Is(0), Same),
-    (ReadRequest, "sink_stag", Is(u32::MAX as u128), Same),
-    (ReadRequest, "sink_to", Is(0), Same),
-    (ReadRequest, "sink_to", Is(u64::MAX as u128), Same),
-    (ReadRequest, "read_len", Is(0), Same),
-    (ReadRequest, "read_len", Is(0x401), REMOTE_BOUNDS),
-    (ReadRequest, "read_len", Is(u32::MAX as u128), REMOTE_BOUNDS),
-    (ReadRequest, "source_stag", Is(0), REMOTE_INVALID_STAG),
-    (ReadRequest, "source_stag", Plus(1), REMOTE_INVALID_STAG),
-    (ReadRequest, "source_stag", Of(gone), REMOTE_INVALID_STAG),
-    (ReadRequest, "source_stag", Of(foreign), Ends(0, 1, 3)),
-    (ReadRequest, "source_stag", Of(private), Ends(0, 1, 2)),
-    (ReadRequest, "source_stag", Of(writable), Ends(0, 1, 2)),
-    (ReadRequest, "source_to", Is(0), REMOTE_BOUNDS),
-    (
-        ReadRequest,
-        "source_to",
-        Of(|t| open_start(t) - 1),
-        REMOTE_BOUNDS,
-    ),
-    (
-        ReadRequest,
-        "source_to",
-        Of(|t| open_end(t) - 15),
-        REMOTE_BOUNDS,
-    ),
-    (ReadRequest, "source_to", Of(|t| open_end(t) - 16), Same),
-    (
-        ReadRequest,
-        "source_to",
-        Is(u64::MAX as u128 - 3),
-        Ends(0, 1, 4),
-    ),
-    (Terminate, "l", Is(0), Same),
-    (Terminate, "layer", Is(15), Same),
-    (Terminate, "etype", Is(15), Same),
-    (Terminate, "code", Is(255), Same),
-    (Terminate, "header_control", Is(7), Same),
-    (Terminate, "terminate_reserved", Is(0x1fff), Same),
-    (Immediate, "l", Is(0), TOO_LONG),
-    (Immediate, "opcode", Is(9), Same),
-    (Immediate, "immediate", Is(u64::MAX as u128), Same),
-    (ImmediateSolicited, "l", Is(0), TOO_LONG),
-    (ImmediateSolicited, "opcode", Is(8), Same),
-    (ImmediateSolicited, "immediate", Is(0), Same),
-    (AtomicRequest, "l", Is(0), TOO_LONG),
-    (AtomicRequest, "opcode", Is(1), TOO_LONG),
-    (AtomicRequest, "atomic_reserved", Is(0x0fff_ffff), Same),
-    (AtomicRequest, "operation", Is(1), UNEXPECTED),
-    (AtomicRequest, "operation", Is(3), UNEXPECTED),
-    (AtomicRequest, "operation", Is(15), UNEXPECTED),
-    (AtomicRequest, "request_id", Is(u32::MAX as u128), Same),
-    (AtomicRequest, "remote_stag", Plus(1), REMOTE_INVALID_STAG),
-    (AtomicRequest, "remote_stag", Of(gone), REMOTE_INVALID_STAG),
-    (AtomicRequest, "remote_stag", Of(foreign), Ends(0, 1, 3)),
-    (AtomicRequest, "remote_stag", Of(writable), Ends(0, 1, 2)),
-    (AtomicRequest, "remote_to", Plus(1), Ends(0, 2, 7)),
-    (AtomicRequest, "remote_to", Plus(4), Ends(0, 2, 7)),
-    (AtomicRequest, "remote_to", Plus(-1), Ends(0, 2, 7)),
-    (AtomicRequest, "remote_to", Is(0), REMOTE_BOUNDS),
-    (
-        AtomicRequest,
-        "remote_to",
-        Of(|t| open_start(t) - 8),
-        REMOTE_BOUNDS,
-    ),
-    (AtomicRequest, "remote_to", Of(open_end), REMOTE_BOUNDS),
-    (
-        AtomicRequest,
-        "data",
-        Is(u64::MAX as u128),
-        Places(|| changed(|old| old.wrapping_sub(1))),
-    ),
-    (
-        AtomicRequest,
-        "mask",
-        Is(u64::MAX as u128),
-        Places(|| changed(|old| old ^ 1)),
-    ),
-    (AtomicRequest, "compare", Is(u64::MAX as u128), Same),
-    (AtomicRequest, "compare_mask", Is(u64::MAX as u128), Same),
-    (AtomicResponse, "l", Is(0), TOO_LONG),
-    (AtomicResponse, "response_id", Plus(1), Ends(0, 2, 7)),
-    (AtomicResponse, "response_id", Plus(-1), Ends(0, 2, 7)),
-    (
-        AtomicResponse,
-        "original",
-        Is(0),
-        Places(|| (SINK_AT, vec![0; 8])),
-    ),
-];
+const ROWS: &[Row] = &rows! {
+    Write, "l", Is(0), Partial(TARGET_AT);
+    Write, "stag", Plus(1), INVALID_STAG;
+    Write, "stag", Plus(0x100), INVALID_STAG;
+    Write, "stag", Is(0), INVALID_STAG;
+    Write, "stag", Is(u32::MAX as u128), INVALID_STAG;
+    Write, "stag", Of(foreign), Ends(1, 1, 2);
+    Write, "stag", Of(gone), INVALID_STAG;
+    Write, "stag", Of(private), INVALID_STAG;
+    Write, "stag", Of(readable), INVALID_STAG;
+    Write, "to", Is(0), BOUNDS;
+    Write, "to", Of(|t| open_start(t) - 1), BOUNDS;
+    Write, "to", Of(|t| open_end(t) - PAYLOAD.len() as u128 + 1), BOUNDS;
+    Write, "to", Of(open_end), BOUNDS;
+    Write, "to", Of(|t| open_end(t) - PAYLOAD.len() as u128), Places(at_the_end);
+    Write, "to", Is(u64::MAX as u128 - 3), Ends(1, 1, 3);
+    ReadResponse, "l", Is(0), Partial(SINK_AT);
+    ReadResponse, "stag", Plus(1), INVALID_STAG;
+    ReadResponse, "stag", Is(0), INVALID_STAG;
+    ReadResponse, "stag", Of(open), INVALID_STAG;
+    ReadResponse, "stag", Of(foreign), INVALID_STAG;
+    ReadResponse, "to", Plus(1), BOUNDS;
+    ReadResponse, "to", Plus(-1), BOUNDS;
+    ReadResponse, "to", Is(0), BOUNDS;
+    ReadResponse, "to", Is(u64::MAX as u128), BOUNDS;
+    ReadResponse, "to", Of(|t| t.address(TARGET_AT).into()), BOUNDS;
+    Send, "l", Is(0), Partial(RECEIVE_AT);
+    SendInvalidate, "l", Is(0), Partial(RECEIVE_AT);
+    SendSolicited, "l", Is(0), Partial(RECEIVE_AT);
+    SendSolicitedInvalidate, "l", Is(0), Partial(RECEIVE_AT);
+    Send, "opcode", Is(5), Same;
+    Send, "opcode", Is(4), REMOTE_INVALID_STAG;
+    Send, "opcode", Is(8), TOO_LONG;
+    SendSolicited, "opcode", Is(3), Same;
+    SendSolicited, "opcode", Is(6), REMOTE_INVALID_STAG;
+    SendInvalidate, "opcode", Is(3), Same;
+    SendSolicitedInvalidate, "opcode", Is(4), Same;
+    SendInvalidate, "rsvd_ulp", Is(0), REMOTE_INVALID_STAG;
+    SendInvalidate, "rsvd_ulp", Plus(1), REMOTE_INVALID_STAG;
+    SendInvalidate, "rsvd_ulp", Of(gone), REMOTE_INVALID_STAG;
+    SendInvalidate, "rsvd_ulp", Of(foreign), Ends(0, 1, 3);
+    SendInvalidate, "rsvd_ulp", Of(open), Ends(0, 1, 9);
+    SendSolicitedInvalidate, "rsvd_ulp", Plus(1), REMOTE_INVALID_STAG;
+    SendSolicitedInvalidate, "rsvd_ulp", Of(foreign), Ends(0, 1, 3);
+    SendSolicitedInvalidate, "rsvd_ulp", Of(private), Ends(0, 1, 9);
+    ReadRequest, "l", Is(0), TOO_LONG;
+    ReadRequest, "opcode", Is(10), Ends(2, 0, 3);
+    ReadRequest, "sink_stag", Is(0), Same;
+    ReadRequest, "sink_stag", Is(u32::MAX as u128), Same;
+    ReadRequest, "sink_to", Is(0), Same;
+    ReadRequest, "sink_to", Is(u64::MAX as u128), Same;
+    ReadRequest, "read_len", Is(0), Same;
+    ReadRequest, "read_len", Is(0x401), REMOTE_BOUNDS;
+    ReadRequest, "read_len", Is(u32::MAX as u128), REMOTE_BOUNDS;
+    ReadRequest, "source_stag", Is(0), REMOTE_INVALID_STAG;
+    ReadRequest, "source_stag", Plus(1), REMOTE_INVALID_STAG;
+    ReadRequest, "source_stag", Of(gone), REMOTE_INVALID_STAG;
+    ReadRequest, "source_stag", Of(foreign), Ends(0, 1, 3);
+    ReadRequest, "source_stag", Of(private), Ends(0, 1, 2);
+    ReadRequest, "source_stag", Of(writable), Ends(0, 1, 2);
+    ReadRequest, "source_to", Is(0), REMOTE_BOUNDS;
+    ReadRequest, "source_to", Of(|t| open_start(t) - 1), REMOTE_BOUNDS;
+    ReadRequest, "source_to", Of(|t| open_end(t) - 15), REMOTE_BOUNDS;
+    ReadRequest, "source_to", Of(|t| open_end(t) - 16), Same;
+    ReadRequest, "source_to", Is(u64::MAX as u128 - 3), Ends(0, 1, 4);
+    Terminate, "l", Is(0), Same;
+    Terminate, "layer", Is(15), Same;
+    Terminate, "etype", Is(15), Same;
+    Terminate, "code", Is(255), Same;
+    Terminate, "header_control", Is(7), Same;
+    Terminate, "terminate_reserved", Is(0x1fff), Same;
+    Immediate, "l", Is(0), TOO_LONG;
+    Immediate, "opcode", Is(9), Same;
+    Immediate, "immediate", Is(u64::MAX as u128), Same;
+    ImmediateSolicited, "l", Is(0), TOO_LONG;
+    ImmediateSolicited, "opcode", Is(8), Same;
+    ImmediateSolicited, "immediate", Is(0), Same;
+    AtomicRequest, "l", Is(0), TOO_LONG;
+    AtomicRequest, "opcode", Is(1), TOO_LONG;
+    AtomicRequest, "atomic_reserved", Is(0x0fff_ffff), Same;
+    AtomicRequest, "operation", Is(1), UNEXPECTED;
+    AtomicRequest, "operation", Is(3), UNEXPECTED;
+    AtomicRequest, "operation", Is(15), UNEXPECTED;
+    AtomicRequest, "request_id", Is(u32::MAX as u128), Same;
+    AtomicRequest, "remote_stag", Plus(1), REMOTE_INVALID_STAG;
+    AtomicRequest, "remote_stag", Of(gone), REMOTE_INVALID_STAG;
+    AtomicRequest, "remote_stag", Of(foreign), Ends(0, 1, 3);
+    AtomicRequest, "remote_stag", Of(writable), Ends(0, 1, 2);
+    AtomicRequest, "remote_to", Plus(1), Ends(0, 2, 7);
+    AtomicRequest, "remote_to", Plus(4), Ends(0, 2, 7);
+    AtomicRequest, "remote_to", Plus(-1), Ends(0, 2, 7);
+    AtomicRequest, "remote_to", Is(0), REMOTE_BOUNDS;
+    AtomicRequest, "remote_to", Of(|t| open_start(t) - 8), REMOTE_BOUNDS;
+    AtomicRequest, "remote_to", Of(open_end), REMOTE_BOUNDS;
+    AtomicRequest, "data", Is(u64::MAX as u128), Places(|| changed(|old| old.wrapping_sub(1)));
+    AtomicRequest, "mask", Is(u64::MAX as u128), Places(|| changed(|old| old ^ 1));
+    AtomicRequest, "compare", Is(u64::MAX as u128), Same;
+    AtomicRequest, "compare_mask", Is(u64::MAX as u128), Same;
+    AtomicResponse, "l", Is(0), TOO_LONG;
+    AtomicResponse, "response_id", Plus(1), Ends(0, 2, 7);
+    AtomicResponse, "response_id", Plus(-1), Ends(0, 2, 7);
+    AtomicResponse, "original", Is(0), Places(|| (SINK_AT, vec![0; 8]));
+};
 
 fn open(target: &Target<'_>) -> u128 {
     target.victim.parts.open.stag.into()

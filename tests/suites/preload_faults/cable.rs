@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
-use stack_tests::{OffloadProtocol, Program, Veth, available, is_full, not_run};
+use stack_tests::{OffloadProtocol, Program, Veth, available, is_full, not_run, rows};
 
 use crate::Test;
 use crate::process::{Environment, HOST, Process};
@@ -25,24 +25,15 @@ const SOON: Duration = Duration::from_millis(100);
 const RATE: &str = "100mbit burst 64kb latency 200ms";
 
 /// All tests, with their names.
-pub(crate) const TESTS: &[(&str, Test)] = &[
-    ("one_packet_in_a_hundred_is_lost", one_in_a_hundred_is_lost),
-    ("five_megabits_and_a_deep_queue", five_megabits),
-    ("the_link_goes_down_and_returns", the_link_goes_down),
-    (
-        "sent_packets_are_dropped_for_a_while",
-        sent_packets_are_dropped,
-    ),
-    (
-        "all_packets_are_dropped_for_a_while",
-        all_packets_are_dropped,
-    ),
-    ("the_far_end_is_stopped_for_a_while", the_far_end_stops),
-    (
-        "a_cut_cable_ends_a_connection_as_over_tcp",
-        a_cut_cable_is_seen,
-    ),
-];
+pub(crate) const TESTS: &[(&str, Test)] = &rows! {
+    "one_packet_in_a_hundred_is_lost", one_in_a_hundred_is_lost;
+    "five_megabits_and_a_deep_queue", five_megabits;
+    "the_link_goes_down_and_returns", the_link_goes_down;
+    "sent_packets_are_dropped_for_a_while", sent_packets_are_dropped;
+    "all_packets_are_dropped_for_a_while", all_packets_are_dropped;
+    "the_far_end_is_stopped_for_a_while", the_far_end_stops;
+    "a_cut_cable_ends_a_connection_as_over_tcp", a_cut_cable_is_seen;
+};
 
 /// One of the two networks.
 #[derive(Clone, Copy)]

@@ -30,6 +30,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use libtest_mimic::{Arguments, Trial};
 use stack_tests::OffloadProtocol;
+use stack_tests::rows;
 
 type Test = fn(&'static OffloadProtocol) -> Result<()>;
 
@@ -43,35 +44,17 @@ fn main() -> ExitCode {
             }
         };
     }
-    let tests: [(&str, Test); 9] = [
-        (
-            "ends::a_killed_sender_is_seen",
-            ends::a_killed_sender_is_seen,
-        ),
-        (
-            "ends::a_killed_receiver_is_seen",
-            ends::a_killed_receiver_is_seen,
-        ),
-        (
-            "ends::a_stopped_peer_loses_nothing",
-            ends::a_stopped_peer_loses_nothing,
-        ),
-        (
-            "ends::a_stopped_peer_can_be_killed",
-            ends::a_stopped_peer_can_be_killed,
-        ),
-        ("volume::both_sides_full", volume::both_sides_full),
-        ("volume::many_bytes", volume::many_bytes),
-        (
-            "crowds::a_thousand_connections",
-            crowds::a_thousand_connections,
-        ),
-        (
-            "crowds::thousands_of_connections_in_turn",
-            crowds::thousands_of_connections_in_turn,
-        ),
-        ("crowds::without_descriptors", crowds::without_descriptors),
-    ];
+    let tests: [(&str, Test); 9] = rows! {
+        "ends::a_killed_sender_is_seen", ends::a_killed_sender_is_seen;
+        "ends::a_killed_receiver_is_seen", ends::a_killed_receiver_is_seen;
+        "ends::a_stopped_peer_loses_nothing", ends::a_stopped_peer_loses_nothing;
+        "ends::a_stopped_peer_can_be_killed", ends::a_stopped_peer_can_be_killed;
+        "volume::both_sides_full", volume::both_sides_full;
+        "volume::many_bytes", volume::many_bytes;
+        "crowds::a_thousand_connections", crowds::a_thousand_connections;
+        "crowds::thousands_of_connections_in_turn", crowds::thousands_of_connections_in_turn;
+        "crowds::without_descriptors", crowds::without_descriptors;
+    };
     let mut trials = Vec::new();
     for protocol in OffloadProtocol::ALL {
         trials.extend(tests.iter().map(|(name, test)| {

@@ -1,3 +1,4 @@
+use stack_tests::rows;
 use std::fs;
 
 use super::*;
@@ -103,17 +104,11 @@ fn an_exported_macro_belongs_to_the_module_that_defines_it() {
 
 #[test]
 fn parents_and_children_use_each_other_freely() {
-    let files = [
-        ("lib.rs", "mod a; struct S;"),
-        (
-            "a/mod.rs",
-            "mod inner; use inner::Inner; use crate::S; pub struct A;",
-        ),
-        (
-            "a/inner.rs",
-            "use super::A; use crate::S; pub struct Inner;",
-        ),
-    ];
+    let files = rows! {
+        "lib.rs", "mod a; struct S;";
+        "a/mod.rs", "mod inner; use inner::Inner; use crate::S; pub struct A;";
+        "a/inner.rs", "use super::A; use crate::S; pub struct Inner;";
+    };
     assert_eq!(cycles(&files), NONE);
 }
 
