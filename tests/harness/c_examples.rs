@@ -15,9 +15,6 @@ fn sources() -> PathBuf {
 }
 
 /// The C example programs: the sources that have a `main`.
-///
-/// # Errors
-/// When they cannot be read.
 pub fn c_examples() -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(sources())? {
@@ -32,9 +29,6 @@ pub fn c_examples() -> Result<Vec<PathBuf>> {
 
 /// Runs `make` in `examples/c` for `programs`, with the staged `dat2.pc` and warnings as errors.
 /// The programs are written to `directory`.
-///
-/// # Errors
-/// When make, the compiler or pkg-config is missing or fails.
 pub fn make_c_examples(stage: &Stage, directory: &Path, programs: &str) -> Result<()> {
     let sanitizer = Sanitizer::chosen();
     Program::new("make")

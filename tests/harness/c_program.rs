@@ -30,9 +30,6 @@ impl CProgram {
     }
 
     /// Compiles a source file at any path.
-    ///
-    /// # Errors
-    /// As for [`CProgram::compile`].
     pub fn compile_file(stage: &Stage, source: &Path, name: &str) -> Result<Self> {
         build(source, name, |compiler| {
             compiler
@@ -45,23 +42,16 @@ impl CProgram {
     }
 
     /// Compiles `tests/c/<name>.c` without the headers and library of dat-rs.
-    ///
-    /// # Errors
-    /// As for [`CProgram::compile`].
     pub fn compile_plain(name: &str) -> Result<Self> {
         build(&source(name), name, |compiler| compiler)
     }
 
     /// Compiles against the headers and the library of the system, which are OFA's.
-    ///
-    /// # Errors
-    /// As for [`CProgram::compile`].
     pub fn compile_with_ofa(source: &Path, name: &str) -> Result<Self> {
         build(source, name, |compiler| compiler.arg("-ldat2"))
     }
 
     /// The executable.
-    #[must_use]
     pub fn file(&self) -> &Path {
         &self.file
     }

@@ -55,18 +55,12 @@ pub struct Decoded {
 
 impl Capture {
     /// Starts capturing the loopback device; `None` if this user has no right to capture.
-    ///
-    /// # Errors
-    /// When dumpcap is missing or fails.
     pub fn start() -> Result<Option<Self>> {
         Self::start_on("lo", Ipv4Addr::LOCALHOST.into())
     }
 
     /// Starts capturing `device`, through which `beyond` is reached; `None` if this user has no
     /// right to capture.
-    ///
-    /// # Errors
-    /// When dumpcap is missing or fails.
     pub fn start_on(device: &str, beyond: IpAddr) -> Result<Option<Self>> {
         let dir = TempDir::with_prefix("dat-capture-")?;
         let file = dir.path().join("capture.pcapng");
@@ -87,9 +81,6 @@ impl Capture {
     }
 
     /// Stops capturing.
-    ///
-    /// # Errors
-    /// When the capture fails or has lost packets.
     pub fn stop(self) -> Result<CaptureFile> {
         let any: IpAddr = match self.beyond {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -107,9 +98,6 @@ impl Capture {
     }
 
     /// Stops capturing and decodes the captured packets as iWARP.
-    ///
-    /// # Errors
-    /// When the capture or the decoder fails.
     pub fn decode(self) -> Result<Decoded> {
         let file = self.stop()?;
         let tshark = |args: &str, filter: &str| {
@@ -173,9 +161,6 @@ fn lost_none(report: &str) -> bool {
 
 impl Decoded {
     /// The ULPDU lengths of all FPDUs, in bytes.
-    ///
-    /// # Errors
-    /// When a length in the decoder's text is not a number.
     pub fn ulpdu_lengths(&self) -> Result<Vec<usize>> {
         self.text
             .lines()
@@ -188,7 +173,6 @@ impl Decoded {
     }
 
     /// The number of lines of the decoder's text that contain `what`.
-    #[must_use]
     pub fn count(&self, what: &str) -> usize {
         self.text.lines().filter(|line| line.contains(what)).count()
     }

@@ -1,7 +1,6 @@
 //! Long forms of tests.
 
 /// Returns true in a run of `cargo xtask test --full`, which uses the long lists.
-#[must_use]
 pub fn is_full() -> bool {
     std::env::var_os("STACK_TESTS_FULL").is_some_and(|value| !value.is_empty())
 }

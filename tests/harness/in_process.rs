@@ -14,9 +14,6 @@ use crate::{IA_NAME, SdpTraces, Stage, carrier_params};
 /// Makes this process load the staged `libdat2.so.2`, by setting the variable `library`. Writes a
 /// registry with `adapters`, each a name and its parameters, to `file`.
 ///
-/// # Errors
-/// When nothing is staged or the file cannot be written.
-///
 /// # Safety
 /// Until this returns, no other thread of the process may read the environment.
 pub unsafe fn load_staged(library: &str, file: &Path, adapters: &[(&str, &str)]) -> Result<()> {
@@ -47,9 +44,6 @@ pub unsafe fn load_staged(library: &str, file: &Path, adapters: &[(&str, &str)])
 /// write the messages of its SDP connections. All files are in a directory of this process in
 /// `tmp`. An error is a text, because a `static` keeps the result for all tests.
 ///
-/// # Errors
-/// As for [`load_staged`].
-///
 /// # Safety
 /// As for [`load_staged`].
 pub unsafe fn load_staged_sdp(tmp: &str, params: &str) -> Result<SdpTraces, String> {
@@ -68,9 +62,6 @@ pub unsafe fn load_staged_sdp(tmp: &str, params: &str) -> Result<SdpTraces, Stri
 
 /// Waits until no SDP stack of this process has a thread any more. A stack's thread closes the
 /// stack's last sockets, and their records are complete only after that.
-///
-/// # Errors
-/// When a stack has a thread for `limit` or longer.
 pub fn await_end_of_stack_threads(limit: Duration) -> Result<()> {
     let end = Instant::now() + limit;
     let is_stack = |task: fs::DirEntry| {

@@ -40,9 +40,6 @@ pub enum NetSpace {
 
 impl NetSpace {
     /// Moves the calling thread into a namespace of its own, or waits for the host's network.
-    ///
-    /// # Errors
-    /// When `lo` cannot be brought up, or the lock file cannot be made.
     pub fn enter() -> Result<Self> {
         if unshare(CloneFlags::CLONE_NEWNET).is_ok() {
             bring_up_loopback().context("bringing up lo")?;
@@ -54,9 +51,6 @@ impl NetSpace {
     }
 
     /// Waits for the host's network and stays in it, for tests that use a device of the host.
-    ///
-    /// # Errors
-    /// When the lock file cannot be made.
     pub fn stay() -> Result<Self> {
         let path = std::env::temp_dir().join("dat-rs-stack-tests.lock");
         // A file of another user cannot be written, but can be read and locked.
@@ -92,9 +86,6 @@ impl NetSpace {
     }
 
     /// Waits until there is a listener on TCP port `port` in this network.
-    ///
-    /// # Errors
-    /// At the deadline.
     pub fn wait_for_listener(&self, port: u16, deadline: Duration) -> Result<()> {
         let end = Instant::now() + deadline;
         while !is_listening(port)? {

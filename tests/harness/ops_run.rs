@@ -45,6 +45,7 @@ impl OffloadProtocol {
 
 /// The sockets that may use the offload protocol. All other sockets stay on TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
 pub enum Offload {
     /// All sockets, and TCP if the protocol cannot be used. The time limit for offloading is long,
     /// so that sockets are offloaded on a busy machine too.
@@ -72,9 +73,6 @@ pub struct OpsRun {
 impl OpsRun {
     /// Writes the rule file and a registry file into `dir`. Other users can read them if they may
     /// enter the directory.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
     pub fn new(
         stage: &Stage,
         protocol: &'static OffloadProtocol,
@@ -114,7 +112,6 @@ impl OpsRun {
     }
 
     /// Turns recording off, for measurements.
-    #[must_use]
     pub fn untraced(mut self) -> Self {
         self.traces = None;
         self
@@ -122,29 +119,21 @@ impl OpsRun {
 
     /// Checks the SDP messages of the programs against the rules of the protocol, once all programs
     /// have ended, and removes the records. Returns the number of messages.
-    ///
-    /// # Errors
-    /// The rule that is broken, and the position.
     pub fn check_traces(&self) -> Result<u64> {
         self.traces.as_ref().map_or(Ok(0), SdpTraces::check)
     }
 
     /// Checks the messages where peers break rules on purpose, like [`SdpTraces::check_victims`].
-    ///
-    /// # Errors
-    /// The rule that a program broke, and the position.
     pub fn check_victims(&self) -> Result<u64> {
         self.traces.as_ref().map_or(Ok(0), SdpTraces::check_victims)
     }
 
     /// The protocol that is offered.
-    #[must_use]
     pub fn protocol(&self) -> &'static OffloadProtocol {
         self.protocol
     }
 
     /// A program that `opsrun` starts.
-    #[must_use]
     pub fn program(&self, program: impl AsRef<OsStr>) -> Program {
         let opsrun = Program::new(&self.opsrun).arg(program);
         let settings = self.protocol.environment.iter();
@@ -161,7 +150,6 @@ impl OpsRun {
 
     /// A program with the library preloaded, as `opsrun` would start it, but without `opsrun` and
     /// without the limits of a [`Program`].
-    #[must_use]
     pub fn preloaded(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command

@@ -28,9 +28,6 @@ const MAPPINGS_KEPT: i64 = 24;
 
 impl Peers {
     /// Compiles the program and enters a network of its own.
-    ///
-    /// # Errors
-    /// When nothing is staged, or the program does not compile.
     pub fn new() -> Result<Self> {
         let stage = Stage::find()?;
         let program = CProgram::compile(&stage, "peer")?;
@@ -41,9 +38,6 @@ impl Peers {
     }
 
     /// Makes peers with additional words at the end of the adapter's `dat.conf` line.
-    ///
-    /// # Errors
-    /// As for [`Peers::new`].
     pub fn with_params(params: &str) -> Result<Self> {
         let mut peers = Self::new()?;
         peers.env.registry = Registry::loopback_with("libdapl-iwarp.so.2", params)?;
@@ -51,25 +45,16 @@ impl Peers {
     }
 
     /// Starts one end, for example `listen port=7471 hold=1`.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn start(&self, args: &str) -> Result<Running> {
         self.prepare(args).spawn()
     }
 
     /// Starts one end that finds `fd` as descriptor [`PASSED_FD`].
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn start_with(&self, args: &str, fd: OwnedFd) -> Result<Running> {
         self.prepare(args).pass_fd(fd, PASSED_FD).spawn()
     }
 
     /// Starts the end that waits for a connection, and returns when that end is ready.
-    ///
-    /// # Errors
-    /// When that end does not become ready.
     pub fn start_ready(&self, args: &str) -> Result<Running> {
         let running = self.start(args)?;
         running.wait_for("READY", DEADLINE)?;
@@ -77,9 +62,6 @@ impl Peers {
     }
 
     /// Starts one end under valgrind, which reports memory errors and leaks by the exit status.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn start_under_valgrind(&self, args: &str) -> Result<Running> {
         self.env
             .program("env")
@@ -91,7 +73,6 @@ impl Peers {
     }
 
     /// Returns the program of one end, not started.
-    #[must_use]
     pub fn prepare(&self, args: &str) -> Program {
         self.env
             .program(self.program.file())
@@ -101,17 +82,11 @@ impl Peers {
 }
 
 /// Waits for an end, which must free everything and exit with status 0.
-///
-/// # Errors
-/// When it hangs, crashes, aborts or holds more resources than before.
 pub fn orderly(running: Running) -> Result<Finished> {
     orderly_within(running, DEADLINE)
 }
 
 /// Waits for an end as [`orderly`] does, with a deadline of its own.
-///
-/// # Errors
-/// As for [`orderly`].
 pub fn orderly_within(running: Running, deadline: Duration) -> Result<Finished> {
     let finished = running.finish(deadline)?.success()?.prints("DONE")?;
     let limits = [
@@ -126,9 +101,6 @@ pub fn orderly_within(running: Running, deadline: Duration) -> Result<Finished> 
 /// Checks that a program holds no more resources at its end than `limits` allow of each kind, as
 /// its `LEFT` line reports. Memory is not counted under AddressSanitizer, whose allocator keeps
 /// freed memory and reports leaks itself.
-///
-/// # Errors
-/// When the program holds more, or prints no such line.
 pub fn keeps_at_most(finished: &Finished, limits: &[(&str, i64)]) -> Result<()> {
     let counts_memory = Sanitizer::chosen() != Sanitizer::Address;
     for (what, limit) in limits {

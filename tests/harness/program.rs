@@ -23,6 +23,7 @@ const BUSY: Duration = Duration::from_secs(60);
 
 /// A program that has not been started yet. It will have its own process group, recorded output and
 /// an empty input.
+#[must_use]
 pub struct Program {
     command: Command,
     name: String,
@@ -33,7 +34,6 @@ pub struct Program {
 
 impl Program {
     /// The program at `path`, or found on `PATH`.
-    #[must_use]
     pub fn new(path: impl AsRef<OsStr>) -> Self {
         let path = path.as_ref();
         let name = Path::new(path)
@@ -51,55 +51,47 @@ impl Program {
     }
 
     /// Appends blank-separated arguments.
-    #[must_use]
     pub fn args_line(mut self, line: &str) -> Self {
         self.command.args(line.split_whitespace());
         self
     }
 
     /// Appends one argument as it is.
-    #[must_use]
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.command.arg(arg);
         self
     }
 
     /// Sets an environment variable.
-    #[must_use]
     pub fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(key, value);
         self
     }
 
     /// Removes an environment variable.
-    #[must_use]
     pub fn env_remove(mut self, key: &str) -> Self {
         self.command.env_remove(key);
         self
     }
 
     /// Sets the working directory.
-    #[must_use]
     pub fn current_dir(mut self, dir: &Path) -> Self {
         self.command.current_dir(dir);
         self
     }
 
     /// Sets the name used in messages, for example `dtest client`.
-    #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
 
     /// Repeats each line of output on the test's standard output, indented.
-    #[must_use]
     pub fn echo(self) -> Self {
         self.echo_as(Echo::Indented)
     }
 
     /// Repeats the child's output in this form.
-    #[must_use]
     pub fn echo_as(mut self, echo: Echo) -> Self {
         self.echo = echo;
         self
@@ -107,7 +99,6 @@ impl Program {
 
     /// Passes `fd` to the child as descriptor `number`. This process closes `fd` when the program
     /// starts.
-    #[must_use]
     pub fn pass_fd(mut self, fd: OwnedFd, number: RawFd) -> Self {
         self.passed.push((fd, number));
         self
@@ -120,9 +111,6 @@ impl Program {
     }
 
     /// Starts the program.
-    ///
-    /// # Errors
-    /// When the program does not exist or cannot be executed.
     pub fn spawn(mut self) -> Result<Running> {
         let (reader, writer) = io::pipe().context("creating a pipe")?;
         let duplicate = writer.try_clone().context("duplicating a pipe")?;

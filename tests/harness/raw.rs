@@ -42,25 +42,16 @@ pub struct RawPeer {
 
 impl RawPeer {
     /// Connects to a port on the loopback interface.
-    ///
-    /// # Errors
-    /// When there is no listener.
     pub fn connect(port: u16) -> Result<Self> {
         Self::over(TcpStream::connect((Ipv4Addr::LOCALHOST, port))?)
     }
 
     /// Waits for a connection.
-    ///
-    /// # Errors
-    /// When accepting fails.
     pub fn accept(listener: &TcpListener) -> Result<Self> {
         Self::over(listener.accept()?.0)
     }
 
     /// Makes both ends of a TCP connection over the loopback interface.
-    ///
-    /// # Errors
-    /// When there is no loopback interface.
     pub fn pair() -> Result<(TcpStream, TcpStream)> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let active = TcpStream::connect(listener.local_addr()?)?;
@@ -68,9 +59,6 @@ impl RawPeer {
     }
 
     /// Uses an existing stream.
-    ///
-    /// # Errors
-    /// When the deadline cannot be set on it.
     pub fn over(stream: TcpStream) -> Result<Self> {
         stream.set_read_timeout(Some(READ_TIME))?;
         stream.set_nodelay(true)?;
@@ -78,17 +66,11 @@ impl RawPeer {
     }
 
     /// Sends bytes unchanged.
-    ///
-    /// # Errors
-    /// When the connection is closed.
     pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.write_all(bytes).context("sending raw bytes")
     }
 
     /// Reads exactly `len` bytes.
-    ///
-    /// # Errors
-    /// When the peer closes or is silent before that.
     pub fn read(&mut self, len: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         self.stream
@@ -98,9 +80,6 @@ impl RawPeer {
     }
 
     /// Sends the Request and reads the Reply and its private data, which is returned.
-    ///
-    /// # Errors
-    /// When the received frame is not an accepting Reply.
     pub fn start_as_initiator(&mut self) -> Result<Vec<u8>> {
         self.send(&REQUEST)?;
         let reply = self.read(REPLY.len())?;
@@ -111,9 +90,6 @@ impl RawPeer {
     }
 
     /// Reads one FPDU and returns its DDP segment; `None` when the stream ends before it.
-    ///
-    /// # Errors
-    /// When the stream ends within the frame, or nothing is received in time.
     pub fn read_segment(&mut self) -> Result<Option<Vec<u8>>> {
         let mut head = [0; 2];
         match self.stream.read(&mut head[..1]) {
@@ -132,9 +108,6 @@ impl RawPeer {
 
     /// Waits for a connection with a Request of revision 1, and answers the Request. An earlier
     /// enhanced Request is answered by a reset, as by peers without RFC 6581.
-    ///
-    /// # Errors
-    /// When no such Request is received.
     pub fn start_as_responder(listener: &TcpListener) -> Result<Self> {
         let mut first = Self::accept(listener)?;
         first.read(REQUEST.len())?;
@@ -149,9 +122,6 @@ impl RawPeer {
 
     /// Makes the kernel discard every received packet before TCP. Nothing is acknowledged any more,
     /// as if the machine had lost its power.
-    ///
-    /// # Errors
-    /// When the filter cannot be attached.
     pub fn vanish(&self) -> Result<()> {
         // BPF_RET | BPF_K: keep no byte.
         let mut drop_all = nix::libc::sock_filter {
@@ -216,9 +186,6 @@ impl RawPeer {
     }
 
     /// Reads until the peer has closed or reset the connection, and returns the remaining bytes.
-    ///
-    /// # Errors
-    /// When the peer keeps the connection open.
     pub fn read_to_end(&mut self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         match self.stream.read_to_end(&mut bytes) {
@@ -229,9 +196,6 @@ impl RawPeer {
     }
 
     /// Shuts down this end's direction of the stream.
-    ///
-    /// # Errors
-    /// When the connection is closed.
     pub fn finish_sending(&self) -> Result<()> {
         self.stream
             .shutdown(Shutdown::Write)
@@ -239,9 +203,6 @@ impl RawPeer {
     }
 
     /// Drops the connection with a TCP reset.
-    ///
-    /// # Errors
-    /// When the option cannot be set.
     pub fn reset(self) -> Result<()> {
         let linger = nix::libc::linger {
             l_onoff: 1,

@@ -18,7 +18,6 @@ pub struct Registry {
 
 /// The last parameters of a software provider's adapter, which select the carrier of
 /// `STACK_TESTS_CARRIER` for connections within the host.
-#[must_use]
 pub fn carrier_params() -> &'static str {
     match std::env::var_os("STACK_TESTS_CARRIER") {
         Some(carrier) if carrier == "tcp" => " local=off",
@@ -28,17 +27,11 @@ pub fn carrier_params() -> &'static str {
 
 impl Registry {
     /// A registry with [`IA_NAME`] on the loopback interface, served by `library`.
-    ///
-    /// # Errors
-    /// When the scratch directory cannot be written.
     pub fn loopback(library: &str) -> Result<Self> {
         Self::loopback_with(library, "")
     }
 
     /// Makes a registry with additional words at the end of the adapter's parameters.
-    ///
-    /// # Errors
-    /// When the scratch directory cannot be written.
     pub fn loopback_with(library: &str, params: &str) -> Result<Self> {
         let params = format!("lo 0 {params}{}", carrier_params());
         Self::with_text(&format!(
@@ -47,9 +40,6 @@ impl Registry {
     }
 
     /// A registry file with exactly this text.
-    ///
-    /// # Errors
-    /// When the scratch directory cannot be written.
     pub fn with_text(text: &str) -> Result<Self> {
         let dir = TempDir::with_prefix("dat-conf-").context("making a scratch directory")?;
         let file = dir.path().join("dat.conf");
@@ -58,13 +48,11 @@ impl Registry {
     }
 
     /// The path of the file, for `DAT_OVERRIDE`.
-    #[must_use]
     pub fn file(&self) -> &Path {
         &self.file
     }
 
     /// The scratch directory, for captures and compiled programs.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }

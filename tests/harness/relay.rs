@@ -24,9 +24,6 @@ pub enum Pace {
 
 /// Accepts one connection on `port` and relays it to port `to`, on threads that end with the
 /// connection.
-///
-/// # Errors
-/// When the port is taken.
 pub fn relay(port: u16, to: u16, pace: Pace) -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).context("a relay's port")?;
     if matches!(pace, Pace::PauseAfter(..) | Pace::Slow(..)) {

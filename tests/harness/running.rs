@@ -135,28 +135,22 @@ impl Running {
     }
 
     /// Sends a signal to the child alone.
-    ///
-    /// # Errors
-    /// When the child cannot be signalled.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         nix::sys::signal::kill(self.pid(), signal)
             .map_err(|e| anyhow!("{}: sending {signal}: {e}", self.name))
     }
 
     /// Everything written so far.
-    #[must_use]
     pub fn text(&self) -> String {
         self.shared.lock().text.clone()
     }
 
     /// Returns true if the child has ended.
-    #[must_use]
     pub fn has_ended(&self) -> bool {
         self.shared.lock().exited
     }
 
     /// The process id.
-    #[must_use]
     pub fn pid(&self) -> Pid {
         pid_of(&self.child)
     }
@@ -181,9 +175,6 @@ impl Drop for Running {
 
 impl Finished {
     /// Passes when the child exited with status 0.
-    ///
-    /// # Errors
-    /// Otherwise, with the end of the output.
     pub fn success(self) -> Result<Self> {
         if self.status.success() {
             return Ok(self);
@@ -196,9 +187,6 @@ impl Finished {
     }
 
     /// Passes when the output contains `text`.
-    ///
-    /// # Errors
-    /// Otherwise, with the end of the output.
     pub fn prints(self, text: &str) -> Result<Self> {
         if self.text.contains(text) {
             return Ok(self);
@@ -211,9 +199,6 @@ impl Finished {
     }
 
     /// Passes when no line of the output contains `text`, ignoring case.
-    ///
-    /// # Errors
-    /// Otherwise, with the end of the output.
     pub fn never_prints(self, text: &str) -> Result<Self> {
         let wanted = text.to_lowercase();
         match self
@@ -227,7 +212,6 @@ impl Finished {
     }
 
     /// The last lines of the output.
-    #[must_use]
     pub fn tail(&self) -> String {
         tail(&self.text)
     }

@@ -25,7 +25,6 @@ pub enum Sanitizer {
 
 impl Sanitizer {
     /// The checker that the variable names.
-    #[must_use]
     pub fn chosen() -> Self {
         match env::var("STACK_TESTS_SANITIZER").as_deref() {
             Ok("address") => Self::Address,
@@ -35,7 +34,6 @@ impl Sanitizer {
     }
 
     /// Flags for compiler and linker.
-    #[must_use]
     pub fn flags(self) -> &'static str {
         match self {
             Self::Address => {
@@ -47,9 +45,6 @@ impl Sanitizer {
     }
 
     /// Replaces the file of `program` by a script that starts it under the checker.
-    ///
-    /// # Errors
-    /// When the file cannot be replaced.
     pub fn wrap(self, program: &Path) -> Result<()> {
         if self != Self::Valgrind {
             return Ok(());

@@ -20,9 +20,6 @@ pub struct SdpTraces(PathBuf);
 
 impl SdpTraces {
     /// Makes an empty directory in `dir`, into which all users may write.
-    ///
-    /// # Errors
-    /// When the directory cannot be made.
     pub fn below(dir: &Path) -> Result<Self> {
         let path = dir.join("sdp-traces");
         fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
@@ -31,13 +28,11 @@ impl SdpTraces {
     }
 
     /// The path of the directory.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
     /// Makes a program write its messages into the directory.
-    #[must_use]
     pub fn of(&self, program: Program) -> Program {
         program.env(TRACE_ENV, &self.0)
     }
@@ -58,18 +53,12 @@ impl SdpTraces {
 
     /// Checks every message against the rules of the protocol and removes the records. Returns the
     /// number of messages.
-    ///
-    /// # Errors
-    /// The rule that is broken, and the position.
     pub fn check(&self) -> Result<u64> {
         self.check_each(|side, trace| Ok(check_trace(side, trace)?.frames()))
     }
 
     /// Checks the messages where peers break rules on purpose: each connection is checked up to the
     /// peer's first violation.
-    ///
-    /// # Errors
-    /// The rule that a program of dat-rs broke, and the position.
     pub fn check_victims(&self) -> Result<u64> {
         /// Hello and HelloAck.
         const HELLOS: u64 = 2;

@@ -31,17 +31,11 @@ pub struct StackEnv {
 
 impl StackEnv {
     /// Finds the stage, writes a registry for `lo`, and enters a network of its own.
-    ///
-    /// # Errors
-    /// When nothing is staged or the network cannot be set up.
     pub fn new() -> Result<Self> {
         Self::at(Stage::find()?)
     }
 
     /// Makes the environment with a stage that was already found.
-    ///
-    /// # Errors
-    /// When the network cannot be set up.
     pub fn at(stage: Stage) -> Result<Self> {
         let registry = Registry::loopback("libdapl-iwarp.so.2")?;
         let net = NetSpace::enter()?;
@@ -49,7 +43,6 @@ impl StackEnv {
     }
 
     /// Makes the environment with a registry and a network of the caller.
-    #[must_use]
     pub fn of(stage: Stage, registry: Registry, net: NetSpace) -> Self {
         Self {
             library_path: Some(stage.lib()),
@@ -63,20 +56,17 @@ impl StackEnv {
     }
 
     /// Uses the `libdat2.so.2` of the system, which is OFA's.
-    #[must_use]
     pub fn with_system_registry(mut self) -> Self {
         self.library_path = None;
         self
     }
 
     /// A program that uses the staged `libdat2.so.2` and provider, and this registry file.
-    #[must_use]
     pub fn program(&self, path: impl AsRef<OsStr>) -> Program {
         self.program_with(path, self.registry.file())
     }
 
     /// A program with another registry file.
-    #[must_use]
     pub fn program_with(&self, path: impl AsRef<OsStr>, registry: &Path) -> Program {
         let program = Program::new(path)
             .env("DAT_OVERRIDE", registry)

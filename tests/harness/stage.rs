@@ -22,9 +22,6 @@ impl Stage {
     }
 
     /// The stage at `root`.
-    ///
-    /// # Errors
-    /// When `root` contains no staged `libdat2.so.2`.
     pub fn at(root: PathBuf) -> Result<Self> {
         let stage = Self { root };
         let library = stage.lib().join("libdat2.so.2");
@@ -38,9 +35,6 @@ impl Stage {
 
     /// A copy of the libraries and of `opsrun` below `dir`, for users that cannot enter the
     /// workspace.
-    ///
-    /// # Errors
-    /// When something cannot be copied.
     pub fn copied_below(&self, dir: &Path) -> Result<Self> {
         let root = dir.join("stage");
         for directory in ["bin", "lib"] {
@@ -59,49 +53,41 @@ impl Stage {
     }
 
     /// The directory of the shared libraries.
-    #[must_use]
     pub fn lib(&self) -> PathBuf {
         self.root.join("lib")
     }
 
     /// The directory of files that do not depend on the machine.
-    #[must_use]
     pub fn share(&self) -> PathBuf {
         self.root.join("share")
     }
 
     /// The directory above `dat2/udat.h`.
-    #[must_use]
     pub fn include(&self) -> PathBuf {
         self.root.join("include")
     }
 
     /// The directory of `dat2.pc`.
-    #[must_use]
     pub fn pkgconfig(&self) -> PathBuf {
         self.lib().join("pkgconfig")
     }
 
     /// The path of a tool in `bin/`; the tool need not exist.
-    #[must_use]
     pub fn bin(&self, name: &str) -> PathBuf {
         self.root.join("bin").join(name)
     }
 
     /// An example of dat-api, by its name in that crate with hyphens.
-    #[must_use]
     pub fn example(&self, name: &str) -> PathBuf {
         self.bin(&format!("dat-example-{name}"))
     }
 
     /// The software provider.
-    #[must_use]
     pub fn provider(&self) -> PathBuf {
         self.lib().join("libdapl-iwarp.so.2")
     }
 
     /// The staging directory itself.
-    #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }

@@ -71,9 +71,6 @@ impl TcpMade {
     }
 
     /// The number of connections since the last call.
-    ///
-    /// # Errors
-    /// When the kernel does not report it.
     pub fn since_last_call(&self) -> Result<u32> {
         // SAFETY: all-zero counters are a valid value of this C structure.
         let mut counted: libc::tpacket_stats = unsafe { mem::zeroed() };

@@ -55,17 +55,11 @@ impl Veth {
 
     /// Creates the cable, whose ends have the addresses above. Returns `None` if `net` is the
     /// host's network, which must not be changed.
-    ///
-    /// # Errors
-    /// When the kernel or `ip` refuses.
     pub fn create(net: &NetSpace) -> Result<Option<Self>> {
         Self::with_families(net, Families::Both)
     }
 
     /// Creates the cable as [`create`](Self::create) does, without the IPv4 addresses.
-    ///
-    /// # Errors
-    /// When the kernel or `ip` refuses.
     pub fn create_ipv6(net: &NetSpace) -> Result<Option<Self>> {
         Self::with_families(net, Families::Ipv6)
     }
@@ -134,9 +128,6 @@ impl Veth {
     }
 
     /// Makes the program of a [`Command`] run at the far end.
-    ///
-    /// # Errors
-    /// When the network's descriptor cannot be duplicated.
     pub fn at_far_end(&self, command: &mut Command) -> Result<()> {
         let network = self.far.try_clone().context("duplicating a namespace")?;
         // SAFETY: between fork and exec the closure makes only the async-signal-safe call setns,
@@ -156,9 +147,6 @@ impl Veth {
 
 impl Program {
     /// Makes the program run at the far end of `veth`.
-    ///
-    /// # Errors
-    /// When the network's descriptor cannot be duplicated.
     pub fn in_network_of(self, veth: &Veth) -> Result<Self> {
         let far = veth.far.try_clone().context("duplicating a namespace")?;
         Ok(self.in_network(far))

@@ -3,7 +3,6 @@
 const REFLECTED: u32 = 0x82f6_3b78;
 
 /// The CRC of `bytes`. It is sent least significant byte first.
-#[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for byte in bytes {

@@ -5,6 +5,7 @@ use super::{Frame, crc32c};
 
 /// An FPDU. Parts that are not set have the correct value.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Fpdu {
     ulpdu: Vec<u8>,
     ulpdu_len: u16,
@@ -18,7 +19,6 @@ impl Fpdu {
     ///
     /// # Panics
     /// When the segment is too long for the length field.
-    #[must_use]
     pub fn new(segment: &Frame) -> Self {
         Self::of(segment.bytes())
     }
@@ -27,7 +27,6 @@ impl Fpdu {
     ///
     /// # Panics
     /// As for [`Fpdu::new`].
-    #[must_use]
     pub fn of(ulpdu: Vec<u8>) -> Self {
         let ulpdu_len = u16::try_from(ulpdu.len()).expect("a segment fits its length field");
         let pad = vec![0; (2 + ulpdu.len()).next_multiple_of(4) - 2 - ulpdu.len()];
@@ -40,34 +39,29 @@ impl Fpdu {
     }
 
     /// Sets a wrong length field; the bytes stay unchanged.
-    #[must_use]
     pub fn claiming(mut self, ulpdu_len: u16) -> Self {
         self.ulpdu_len = ulpdu_len;
         self
     }
 
     /// Fills the pad with this byte.
-    #[must_use]
     pub fn padded_with(mut self, byte: u8) -> Self {
         self.pad.fill(byte);
         self
     }
 
     /// Changes these bits of the CRC.
-    #[must_use]
     pub fn crc_flipped(mut self, bits: u32) -> Self {
         self.crc_flip = bits;
         self
     }
 
     /// The DDP segment inside.
-    #[must_use]
     pub fn ulpdu(&self) -> &[u8] {
         &self.ulpdu
     }
 
     /// The bytes on the wire. The CRC covers all bytes before it, wrong values included.
-    #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = self.ulpdu_len.to_be_bytes().to_vec();
         bytes.extend_from_slice(&self.ulpdu);

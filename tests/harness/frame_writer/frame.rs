@@ -2,6 +2,7 @@
 
 /// A header as its fields, and the payload after it.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct Frame {
     fields: Vec<Field>,
     /// The bytes after the header.
@@ -17,7 +18,6 @@ struct Field {
 
 impl Frame {
     /// Creates a frame from fields, in the order on the wire: name, number of bits, value.
-    #[must_use]
     pub fn new(fields: &[(&'static str, u32, u128)], payload: &[u8]) -> Self {
         let mut frame = Self {
             fields: Vec::new(),
@@ -44,7 +44,6 @@ impl Frame {
     ///
     /// # Panics
     /// When there is no such field.
-    #[must_use]
     pub fn get(&self, name: &str) -> u128 {
         let found = self.fields.iter().find(|field| field.name == name);
         found.unwrap_or_else(|| panic!("no field {name}")).value
@@ -54,7 +53,6 @@ impl Frame {
     ///
     /// # Panics
     /// When there is no such field.
-    #[must_use]
     pub fn with(mut self, name: &str, value: u128) -> Self {
         let found = self.fields.iter_mut().find(|field| field.name == name);
         let field = found.unwrap_or_else(|| panic!("no field {name}"));
@@ -63,7 +61,6 @@ impl Frame {
     }
 
     /// Replaces the payload.
-    #[must_use]
     pub fn with_payload(mut self, payload: &[u8]) -> Self {
         payload.clone_into(&mut self.payload);
         self
@@ -73,7 +70,6 @@ impl Frame {
     ///
     /// # Panics
     /// When the fields do not fill whole bytes.
-    #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let (mut pending, mut count) = (0_u8, 0);

@@ -37,25 +37,21 @@ fn enhanced(key: u128, ird: u16, ord: u16, private_data: &[u8]) -> Frame {
 }
 
 /// A Request of revision 1 with CRC.
-#[must_use]
 pub fn request(private_data: &[u8]) -> Frame {
     startup(REQUEST_KEY, 1, private_data)
 }
 
 /// A Request of revision 2 with CRC and depths.
-#[must_use]
 pub fn enhanced_request(ird: u16, ord: u16, private_data: &[u8]) -> Frame {
     enhanced(REQUEST_KEY, ird, ord, private_data)
 }
 
 /// A Reply of revision 1 with CRC.
-#[must_use]
 pub fn reply(private_data: &[u8]) -> Frame {
     startup(REPLY_KEY, 1, private_data)
 }
 
 /// A Reply of revision 2 with CRC and depths.
-#[must_use]
 pub fn enhanced_reply(ird: u16, ord: u16, private_data: &[u8]) -> Frame {
     enhanced(REPLY_KEY, ird, ord, private_data)
 }

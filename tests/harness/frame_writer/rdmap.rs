@@ -61,7 +61,6 @@ fn control(tagged: bool, opcode: u8) -> Frame {
 }
 
 /// A tagged segment, the last of its message.
-#[must_use]
 pub fn tagged(opcode: u8, stag: u32, to: u64, payload: &[u8]) -> Frame {
     let mut frame = control(true, opcode).with_payload(payload);
     frame.append(&[("stag", 32, stag.into()), ("to", 64, to.into())]);
@@ -69,7 +68,6 @@ pub fn tagged(opcode: u8, stag: u32, to: u64, payload: &[u8]) -> Frame {
 }
 
 /// An untagged segment, the only one of its message.
-#[must_use]
 pub fn untagged(opcode: u8, qn: u32, msn: u32, payload: &[u8]) -> Frame {
     let mut frame = control(false, opcode).with_payload(payload);
     frame.append(&[
@@ -82,25 +80,21 @@ pub fn untagged(opcode: u8, qn: u32, msn: u32, payload: &[u8]) -> Frame {
 }
 
 /// An RDMA Write.
-#[must_use]
 pub fn write(stag: u32, to: u64, payload: &[u8]) -> Frame {
     tagged(WRITE, stag, to, payload)
 }
 
 /// A Read Response.
-#[must_use]
 pub fn read_response(stag: u32, to: u64, payload: &[u8]) -> Frame {
     tagged(READ_RESPONSE, stag, to, payload)
 }
 
 /// A message of the Send family.
-#[must_use]
 pub fn send(opcode: u8, msn: u32, payload: &[u8]) -> Frame {
     untagged(opcode, 0, msn, payload)
 }
 
 /// A Read Request.
-#[must_use]
 pub fn read_request(msn: u32, read: &Read) -> Frame {
     let mut frame = untagged(1, 1, msn, &[]);
     frame.append(&[
@@ -114,7 +108,6 @@ pub fn read_request(msn: u32, read: &Read) -> Frame {
 }
 
 /// A Terminate without headers.
-#[must_use]
 pub fn terminate(layer: u8, etype: u8, code: u8) -> Frame {
     let mut frame = untagged(7, 2, 1, &[]);
     frame.append(&[
@@ -128,7 +121,6 @@ pub fn terminate(layer: u8, etype: u8, code: u8) -> Frame {
 }
 
 /// Immediate Data; opcode 9 is the variant with Solicited Event.
-#[must_use]
 pub fn immediate(opcode: u8, msn: u32, data: u64) -> Frame {
     let mut frame = untagged(opcode, 0, msn, &[]);
     frame.append(&[("immediate", 64, data.into())]);
@@ -137,7 +129,6 @@ pub fn immediate(opcode: u8, msn: u32, data: u64) -> Frame {
 
 /// An Atomic Request on a whole 64-bit word: a FetchAdd without field boundaries, or a CmpSwap that
 /// compares and swaps all bits.
-#[must_use]
 pub fn atomic_request(msn: u32, atomic: &Atomic) -> Frame {
     let plain_mask = if atomic.operation == 0 {
         0
@@ -160,7 +151,6 @@ pub fn atomic_request(msn: u32, atomic: &Atomic) -> Frame {
 }
 
 /// An Atomic Response.
-#[must_use]
 pub fn atomic_response(msn: u32, id: u32, original: u64) -> Frame {
     let mut frame = untagged(0xb, 3, msn, &[]);
     frame.append(&[

@@ -56,13 +56,11 @@ impl Case {
     }
 
     /// The program and its options.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The runs that include the case.
-    #[must_use]
     pub fn when(&self) -> When {
         self.when
     }

@@ -151,9 +151,6 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Runs a transaction test with a server of its own. A single transaction is too short for figures.
-///
-/// # Errors
-/// When either side does not print that the test has finished, or prints an error.
 pub fn transaction(env: &StackEnv, options: &str) -> Result<()> {
     let texts = ["-----", "Server: Transaction Test Finished for this client"];
     with_server(env, &format!("-T T {options}"), texts)

@@ -63,9 +63,6 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Runs a server and a client, both of which must print that they passed.
-///
-/// # Errors
-/// When one of them does not.
 pub fn passes(env: &StackEnv, options: &str) -> Result<()> {
     let pair = pair(env, options);
     if !options.contains("-c") {

@@ -22,7 +22,6 @@ mod line;
 pub use case::{Case, When};
 
 /// Every command line.
-#[must_use]
 pub fn cases() -> Vec<Case> {
     let cases = [dapltest::cases(), dtest::cases(), family::cases()];
     cases.into_iter().flatten().collect()
