@@ -1,7 +1,7 @@
 //! Expectations: events that must be received, events that must not, and calls that must be
 //! refused.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use dat_api::abi::DatReturnType;
@@ -48,6 +48,13 @@ pub(crate) fn with_status(
         got.status
     );
     Ok(got)
+}
+
+/// Checks that a completion is of work on this endpoint.
+pub(crate) fn of_ep(completion: &DtoCompletion, ep: &Ep) -> Result<()> {
+    let is_of_ep = completion.ep == ep.id();
+    ensure!(is_of_ep, "the completion names another endpoint");
+    Ok(())
 }
 
 /// Waits for the next event, which must be the completion of a bind.
@@ -175,5 +182,12 @@ pub(crate) fn took(elapsed: Duration, expected: Duration, side: &Side<'_>) -> Re
         elapsed >= least && elapsed < expected + side.patience(),
         "{elapsed:?} passed instead of {expected:?}"
     );
+    Ok(())
+}
+
+/// Checks that a waiter was woken, and did not sleep until its timeout.
+pub(crate) fn woken(since: Instant, side: &Side<'_>) -> Result<()> {
+    let is_woken = since.elapsed() < side.patience();
+    ensure!(is_woken, "the waiter slept until its timeout");
     Ok(())
 }

@@ -14,11 +14,15 @@ fn library() -> Result<&'static Library> {
     Ok(Library::get()?)
 }
 
-fn check(call: &'static str, code: DatReturn) -> Result<()> {
+fn outcome(call: &'static str, code: DatReturn) -> dat_api::Result<()> {
     if code.is_success() {
         return Ok(());
     }
-    Err(Error::from(CallError { call, code }).into())
+    Err(CallError { call, code }.into())
+}
+
+fn check(call: &'static str, code: DatReturn) -> Result<()> {
+    Ok(outcome(call, code)?)
 }
 
 /// Closes an adapter. After a success its handle, and after an abrupt one those of all its objects,
@@ -28,6 +32,26 @@ pub(crate) fn ia_close(ia: DatIaHandle, flags: DatCloseFlags) -> Result<()> {
     check("dat_ia_close", unsafe {
         (library()?.dat_ia_close)(ia, flags)
     })
+}
+
+/// Declares calls that free an object, which must be refused. The handle is in use or gone, and is
+/// not used if it is freed.
+macro_rules! frees {
+    ($($free:ident($handle:ty) = $call:ident;)+) => {$(
+        pub(crate) fn $free(handle: $handle) -> Result<()> {
+            // SAFETY: the provider checks the handle, which was one of a live object.
+            check(stringify!($call), unsafe { (library()?.$call)(handle) })
+        }
+    )+};
+}
+
+frees! {
+    evd_free(DatEvdHandle) = dat_evd_free;
+    cno_free(DatCnoHandle) = dat_cno_free;
+    pz_free(DatPzHandle) = dat_pz_free;
+    lmr_free(DatLmrHandle) = dat_lmr_free;
+    ep_free(DatEpHandle) = dat_ep_free;
+    srq_free(DatSrqHandle) = dat_srq_free;
 }
 
 /// Kind of a live handle.
@@ -64,24 +88,12 @@ pub(crate) fn evd_create(ia: DatIaHandle, min_qlen: DatCount, flags: DatEvdFlags
     check("dat_evd_create", code)
 }
 
-/// Frees an EVD, which must be refused.
-pub(crate) fn evd_free(evd: DatEvdHandle) -> Result<()> {
-    // SAFETY: callers give a live handle that is in use, and do not use it if it is freed.
-    check("dat_evd_free", unsafe { (library()?.dat_evd_free)(evd) })
-}
-
 /// Waits on a live EVD without a buffer for the event.
 pub(crate) fn evd_wait_nowhere(evd: DatEvdHandle) -> Result<()> {
     let mut nmore = 0;
     // SAFETY: callers give a live handle; a null event must be refused.
     let code = unsafe { (library()?.dat_evd_wait)(evd, 0, 1, ptr::null_mut(), &mut nmore) };
     check("dat_evd_wait", code)
-}
-
-/// Frees a zone, which must be refused.
-pub(crate) fn pz_free(pz: DatPzHandle) -> Result<()> {
-    // SAFETY: the handle is in use or gone, which is for the provider to see.
-    check("dat_pz_free", unsafe { (library()?.dat_pz_free)(pz) })
 }
 
 /// The attributes of a region.
@@ -139,20 +151,9 @@ pub(crate) fn lmr_create(kit: &Kit, ty: DatMemType, len: DatVlen) -> Result<()> 
     check("dat_lmr_create", code)
 }
 
-/// Frees a notification object, which must be refused.
-pub(crate) fn cno_free(cno: DatCnoHandle) -> Result<()> {
-    // SAFETY: callers give a live handle that is in use, and do not use it if it is freed.
-    check("dat_cno_free", unsafe { (library()?.dat_cno_free)(cno) })
-}
-
-/// Frees a region, which must be refused.
-pub(crate) fn lmr_free(lmr: DatLmrHandle) -> Result<()> {
-    // SAFETY: callers give a live handle that is in use, and do not use it if it is freed.
-    check("dat_lmr_free", unsafe { (library()?.dat_lmr_free)(lmr) })
-}
-
-/// Creates an endpoint with this zone and EVD of connection events, which must be refused.
-pub(crate) fn ep_create(kit: &Kit, pz: DatPzHandle, connect: DatEvdHandle) -> Result<()> {
+/// Creates an endpoint with this zone and EVD of connection events, which the Rust API does not
+/// permit.
+pub(crate) fn ep_create(kit: &Kit, pz: DatPzHandle, connect: DatEvdHandle) -> Result<DatEpHandle> {
     let mut ep = DAT_HANDLE_NULL;
     // SAFETY: the adapter is live, the out-pointer writable, and the other handles are for the
     // provider to judge.
@@ -167,32 +168,13 @@ pub(crate) fn ep_create(kit: &Kit, pz: DatPzHandle, connect: DatEvdHandle) -> Re
             &mut ep,
         )
     };
-    check("dat_ep_create", code)
-}
-
-/// Frees an endpoint, which must be refused.
-pub(crate) fn ep_free(ep: DatEpHandle) -> Result<()> {
-    // SAFETY: the handle is in use or gone, which is for the provider to see.
-    check("dat_ep_free", unsafe { (library()?.dat_ep_free)(ep) })
+    check("dat_ep_create", code)?;
+    Ok(ep)
 }
 
 /// Connects an endpoint that has no zone.
 pub(crate) fn connect_without_zone(kit: &Kit, address: SocketAddr) -> Result<()> {
-    let library = library()?;
-    let mut ep = DAT_HANDLE_NULL;
-    // SAFETY: the handles are live or null, as the call allows; the out-pointer is writable.
-    let code = unsafe {
-        (library.dat_ep_create)(
-            kit.ia.as_raw(),
-            DAT_HANDLE_NULL,
-            kit.recv.as_raw(),
-            kit.request.as_raw(),
-            kit.connect.as_raw(),
-            ptr::null(),
-            &mut ep,
-        )
-    };
-    check("dat_ep_create", code)?;
+    let ep = ep_create(kit, DAT_HANDLE_NULL, kit.connect.as_raw())?;
     let SocketAddr::V4(address) = address else {
         anyhow::bail!("the adapter has no IPv4 address");
     };
@@ -208,11 +190,10 @@ pub(crate) fn connect_without_zone(kit: &Kit, address: SocketAddr) -> Result<()>
     let code = unsafe {
         let place = (&raw mut place).cast();
         let (qos, flags) = (DAT_QOS_BEST_EFFORT, DAT_CONNECT_DEFAULT_FLAG);
-        (library.dat_ep_connect)(ep, place, 1, 1_000_000, 0, ptr::null(), qos, flags)
+        (library()?.dat_ep_connect)(ep, place, 1, 1_000_000, 0, ptr::null(), qos, flags)
     };
     let connected = check("dat_ep_connect", code);
-    // SAFETY: the endpoint is live and not used again.
-    check("dat_ep_free", unsafe { (library.dat_ep_free)(ep) })?;
+    ep_free(ep)?;
     connected
 }
 
@@ -220,29 +201,11 @@ pub(crate) fn connect_without_zone(kit: &Kit, address: SocketAddr) -> Result<()>
 pub(crate) fn post_send(ep: &Ep, mut segment: DatLmrTriplet, cookie: u64) -> dat_api::Result<()> {
     let cookie = DatContext::from_u64(cookie);
     let library = Library::get()?;
+    let (post, flags) = (library.dat_ep_post_send, DAT_COMPLETION_DEFAULT_FLAG);
     // SAFETY: the endpoint is live and the list of one segment readable; that the segment names
     // memory that it must not reach is for the provider to see.
-    let code = unsafe {
-        let post = library.dat_ep_post_send;
-        post(
-            ep.as_raw(),
-            1,
-            &mut segment,
-            cookie,
-            DAT_COMPLETION_DEFAULT_FLAG,
-        )
-    };
-    if code.is_success() {
-        return Ok(());
-    }
-    let call = "dat_ep_post_send";
-    Err(CallError { call, code }.into())
-}
-
-/// Frees a queue of receives, which must be refused.
-pub(crate) fn srq_free(srq: DatSrqHandle) -> Result<()> {
-    // SAFETY: callers give a live handle that is in use, and do not use it if it is freed.
-    check("dat_srq_free", unsafe { (library()?.dat_srq_free)(srq) })
+    let code = unsafe { post(ep.as_raw(), 1, &mut segment, cookie, flags) };
+    outcome("dat_ep_post_send", code)
 }
 
 /// Posts an RDMA Read into memory through a window, which the Rust API does not support.
@@ -258,9 +221,7 @@ pub(crate) fn post_read_to_window(
     let (sink, source) = (sink.to_raw(), source.to_raw());
     let (cookie, flags) = (DatContext::from_u64(cookie), DAT_COMPLETION_DEFAULT_FLAG);
     // SAFETY: the endpoint is live and both triplets readable; the case keeps the window's memory.
-    let code = unsafe { post(ep.as_raw(), &sink, cookie, &source, flags) };
-    if code.is_success() {
-        return Ok(());
-    }
-    Err(CallError { call, code }.into())
+    outcome(call, unsafe {
+        post(ep.as_raw(), &sink, cookie, &source, flags)
+    })
 }

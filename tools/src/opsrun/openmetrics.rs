@@ -40,71 +40,42 @@ pub(crate) fn text(listing: &Listing) -> String {
     text
 }
 
+/// Makes an array of families. A row has the type, the name, the text of help, and the samples.
+macro_rules! families {
+    ($($kind:ident $name:literal: $help:literal => $samples:expr;)+) => {
+        [$(Family::$kind($name, $help, $samples)),+]
+    };
+}
+
 fn families(listing: &Listing) -> [Family; 12] {
     let of = |samples: fn(&Process) -> Vec<(Labels, u64)>| each(&listing.processes, samples);
     let unreadable = u64::try_from(listing.faults.len()).unwrap_or(u64::MAX);
-    [
-        Family::gauge(
-            "ops_sockets",
-            "Sockets that a process has open.",
-            of(open_sockets),
-        ),
-        Family::counter(
-            "ops_connections",
-            "Connections by carrier: an offload protocol, or TCP.",
-            of(connections),
-        ),
-        Family::counter(
-            "ops_tcp_connections",
-            "Connections that stayed on TCP, by reason.",
-            of(reasons),
-        ),
-        Family::counter(
-            "ops_accepted_connections",
-            "Connections that an open listener has accepted, by carrier.",
-            of(accepted),
-        ),
-        Family::bytes(
-            "ops_sent_bytes",
-            "Bytes that a process has sent on offloaded connections.",
-            of(|process| vec![(vec![], sockets::total(process, Counter::Sent))]),
-        ),
-        Family::bytes(
-            "ops_received_bytes",
-            "Bytes that a process has received on offloaded connections.",
-            of(|process| vec![(vec![], sockets::total(process, Counter::Received))]),
-        ),
-        Family::bytes(
-            "ops_mechanism_bytes",
-            "Bytes of connections over SDP, by direction and mechanism.",
-            of(bytes_by_mechanism),
-        ),
-        Family::counter(
-            "ops_adverts",
-            "Advertisements of a process's memory to peers, by owner and result.",
-            of(adverts),
-        ),
-        Family::counter(
-            "ops_stalls",
-            "Number of times that bytes of connections over SDP had to wait, by reason.",
-            of(stalls),
-        ),
-        Family::gauge(
-            "ops_credits",
-            "Messages for which the peers of all connections over SDP have receive buffers.",
-            of(credits),
-        ),
-        Family::counter(
-            "ops_unlisted_sockets",
-            "Sockets for which the page of a process had no record.",
-            of(|process| vec![(vec![], process.totals.unlisted)]),
-        ),
-        Family::gauge(
-            "ops_unreadable_pages",
-            "Pages of processes that cannot be read.",
-            [(vec![], unreadable)].into(),
-        ),
-    ]
+    families! {
+        gauge "ops_sockets": "Sockets that a process has open." => of(open_sockets);
+        counter "ops_connections": "Connections by carrier: an offload protocol, or TCP." =>
+            of(connections);
+        counter "ops_tcp_connections": "Connections that stayed on TCP, by reason." => of(reasons);
+        counter "ops_accepted_connections":
+            "Connections that an open listener has accepted, by carrier." => of(accepted);
+        bytes "ops_sent_bytes": "Bytes that a process has sent on offloaded connections." =>
+            of(|process| vec![(vec![], sockets::total(process, Counter::Sent))]);
+        bytes "ops_received_bytes": "Bytes that a process has received on offloaded connections." =>
+            of(|process| vec![(vec![], sockets::total(process, Counter::Received))]);
+        bytes "ops_mechanism_bytes": "Bytes of connections over SDP, by direction and mechanism." =>
+            of(bytes_by_mechanism);
+        counter "ops_adverts":
+            "Advertisements of a process's memory to peers, by owner and result." => of(adverts);
+        counter "ops_stalls":
+            "Number of times that bytes of connections over SDP had to wait, by reason." =>
+            of(|process| counters(process, mechanisms::STALLS, &[], Some("reason")));
+        gauge "ops_credits":
+            "Messages for which the peers of all connections over SDP have receive buffers." =>
+            of(|process| counters(process, &[("", Counter::Credits)], &[], None));
+        counter "ops_unlisted_sockets": "Sockets for which the page of a process had no record." =>
+            of(|process| vec![(vec![], process.totals.unlisted)]);
+        gauge "ops_unreadable_pages": "Pages of processes that cannot be read." =>
+            [(vec![], unreadable)].into();
+    }
 }
 
 /// Returns the samples of all processes, with the labels of the process in front of their own.
@@ -178,55 +149,51 @@ fn accepted(process: &Process) -> Vec<(Labels, u64)> {
 }
 
 fn bytes_by_mechanism(process: &Process) -> Vec<(Labels, u64)> {
-    let labels = |direction, mechanism: &str| {
-        let mechanism = mechanism.to_owned();
-        vec![("direction", direction), ("mechanism", mechanism)]
+    let of = |direction, words| {
+        counters(
+            process,
+            words,
+            &[("direction", direction)],
+            Some("mechanism"),
+        )
     };
-    let sent = counters(process, mechanisms::SENT, |word| {
-        labels("sent".to_owned(), word)
-    });
-    let received = counters(process, mechanisms::RECEIVED, |word| {
-        labels("received".to_owned(), word)
-    });
-    [sent, received].concat()
+    [
+        of("sent", mechanisms::SENT),
+        of("received", mechanisms::RECEIVED),
+    ]
+    .concat()
 }
 
 fn adverts(process: &Process) -> Vec<(Labels, u64)> {
-    let labels = |owner, result: &str| vec![("owner", owner), ("result", result.to_owned())];
-    let sources = counters(process, mechanisms::SOURCES, |word| {
-        labels("writer".to_owned(), word)
-    });
-    let sinks = counters(process, mechanisms::SINKS, |word| {
-        labels("reader".to_owned(), word)
-    });
-    [sources, sinks].concat()
+    let of = |owner, words| counters(process, words, &[("owner", owner)], Some("result"));
+    [
+        of("writer", mechanisms::SOURCES),
+        of("reader", mechanisms::SINKS),
+    ]
+    .concat()
 }
 
-fn stalls(process: &Process) -> Vec<(Labels, u64)> {
-    counters(process, mechanisms::STALLS, |word| {
-        vec![("reason", word.to_owned())]
-    })
-}
-
-fn credits(process: &Process) -> Vec<(Labels, u64)> {
-    counters(process, &[("", Counter::Credits)], |_| vec![])
-}
-
-/// Returns a sample for each of the counters in `words`. Returns no sample for a process in which
-/// no protocol has counted anything.
+/// Returns a sample for each of the counters in `words`, with these labels, and a label for the
+/// word. Returns no sample for a process in which no protocol has counted anything.
 fn counters(
     process: &Process,
     words: &[(&str, Counter)],
-    labels: impl Fn(&str) -> Labels,
+    labels: &[(&'static str, &str)],
+    of_word: Option<&'static str>,
 ) -> Vec<(Labels, u64)> {
     let mut all = Counter::OF_PROTOCOL.into_iter();
     if !all.any(|counter| sockets::total(process, counter) > 0) {
         return Vec::new();
     }
-    let words = words.iter();
-    words
-        .map(|(word, counter)| (labels(word), sockets::total(process, *counter)))
-        .collect()
+    let sample = |(word, counter): &(&str, Counter)| {
+        let labels = labels
+            .iter()
+            .copied()
+            .chain(of_word.map(|label| (label, *word)));
+        let labels = labels.map(|(label, value)| (label, value.to_owned()));
+        (labels.collect(), sockets::total(process, *counter))
+    };
+    words.iter().map(sample).collect()
 }
 
 fn by_carrier(labels: &[(&'static str, String)], offloaded: u64, tcp: u64) -> Vec<(Labels, u64)> {

@@ -445,15 +445,18 @@ impl FromStr for Case {
     }
 }
 
+const STACK_NAMES: [(Stack, &str); 5] = [
+    (Stack::Raw, "raw"),
+    (Stack::RawBatch, "raw-batch"),
+    (Stack::Framed, "framed"),
+    (Stack::Dat, "dat"),
+    (Stack::Sdp, "sdp"),
+];
+
 impl fmt::Display for Stack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Raw => "raw",
-            Self::RawBatch => "raw-batch",
-            Self::Framed => "framed",
-            Self::Dat => "dat",
-            Self::Sdp => "sdp",
-        })
+        let found = STACK_NAMES.iter().find(|(stack, _)| stack == self);
+        f.write_str(found.map_or("", |(_, name)| name))
     }
 }
 
@@ -461,14 +464,9 @@ impl FromStr for Stack {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        Ok(match text {
-            "raw" => Self::Raw,
-            "raw-batch" => Self::RawBatch,
-            "framed" => Self::Framed,
-            "dat" => Self::Dat,
-            "sdp" => Self::Sdp,
-            other => bail!("unknown stack {other:?}"),
-        })
+        let found = STACK_NAMES.iter().find(|(_, name)| *name == text);
+        let (stack, _) = found.with_context(|| format!("unknown stack {text:?}"))?;
+        Ok(*stack)
     }
 }
 

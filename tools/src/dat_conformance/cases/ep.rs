@@ -58,30 +58,17 @@ fn defaults(kit: Kit) -> Result<()> {
 fn granted(kit: Kit) -> Result<()> {
     let asked = attr();
     let got = kit.ep_with(&asked)?.query()?.attr;
-    for (what, asked, got) in [
-        ("max_recv_dtos", asked.max_recv_dtos, got.max_recv_dtos),
-        (
-            "max_request_dtos",
-            asked.max_request_dtos,
-            got.max_request_dtos,
-        ),
-        ("max_recv_iov", asked.max_recv_iov, got.max_recv_iov),
-        (
-            "max_request_iov",
-            asked.max_request_iov,
-            got.max_request_iov,
-        ),
-        (
-            "max_rdma_read_in",
-            asked.max_rdma_read_in,
-            got.max_rdma_read_in,
-        ),
-        (
-            "max_rdma_read_out",
-            asked.max_rdma_read_out,
-            got.max_rdma_read_out,
-        ),
-    ] {
+    let sizes = |attr: &EpAttr| {
+        [
+            ("max_recv_dtos", attr.max_recv_dtos),
+            ("max_request_dtos", attr.max_request_dtos),
+            ("max_recv_iov", attr.max_recv_iov),
+            ("max_request_iov", attr.max_request_iov),
+            ("max_rdma_read_in", attr.max_rdma_read_in),
+            ("max_rdma_read_out", attr.max_rdma_read_out),
+        ]
+    };
+    for ((what, asked), (_, got)) in sizes(&asked).into_iter().zip(sizes(&got)) {
         ensure!(got >= asked, "{what} is {got} instead of {asked}");
     }
     Ok(())
@@ -89,33 +76,16 @@ fn granted(kit: Kit) -> Result<()> {
 
 fn too_much(kit: Kit) -> Result<()> {
     let limits = kit.ia.attr()?;
-    let over = |limit: i32| limit.saturating_add(1);
-    for (limit, asked) in [
-        (
-            limits.max_dto_per_ep,
-            EpAttr {
-                max_recv_dtos: over(limits.max_dto_per_ep),
-                ..attr()
-            },
-        ),
-        (
-            limits.max_dto_per_ep,
-            EpAttr {
-                max_request_dtos: over(limits.max_dto_per_ep),
-                ..attr()
-            },
-        ),
-        (
-            limits.max_iov_segments_per_dto,
-            EpAttr {
-                max_recv_iov: over(limits.max_iov_segments_per_dto),
-                ..attr()
-            },
-        ),
-    ] {
-        if limit < i32::MAX {
-            expect::refused(kit.ep_with(&asked), DAT_INVALID_PARAMETER)?;
-        }
+    let (dtos, segments) = (limits.max_dto_per_ep, limits.max_iov_segments_per_dto);
+    let exceed: [(i32, fn(&mut EpAttr) -> &mut i32); 3] = [
+        (dtos, |attr| &mut attr.max_recv_dtos),
+        (dtos, |attr| &mut attr.max_request_dtos),
+        (segments, |attr| &mut attr.max_recv_iov),
+    ];
+    for (limit, field) in exceed.into_iter().filter(|(limit, _)| *limit < i32::MAX) {
+        let mut asked = attr();
+        *field(&mut asked) = limit + 1;
+        expect::refused(kit.ep_with(&asked), DAT_INVALID_PARAMETER)?;
     }
     Ok(())
 }

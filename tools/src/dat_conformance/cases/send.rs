@@ -85,10 +85,7 @@ fn sends(link: Link, side: &mut Side<'_>) -> Result<()> {
     side.receive("posted")?;
     link.send(&region, 0, len, 1)?;
     let sent = expect::done(&link.kit.request, 1, side)?;
-    ensure!(
-        sent.ep == link.ep.id(),
-        "the completion names another endpoint"
-    );
+    expect::of_ep(&sent, &link.ep)?;
     side.barrier("over")
 }
 
@@ -285,10 +282,7 @@ fn receives_cookies(link: Link, side: &mut Side<'_>) -> Result<()> {
     side.send("posted", &[])?;
     for cookie in COOKIES {
         let received = expect::done(&link.kit.recv, cookie, side)?;
-        ensure!(
-            received.ep == link.ep.id(),
-            "the completion names another endpoint"
-        );
+        expect::of_ep(&received, &link.ep)?;
     }
     side.barrier("over")
 }
