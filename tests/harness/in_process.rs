@@ -1,7 +1,6 @@
 //! The staged libraries in the process of the suite itself.
 
 use std::env;
-use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{IA_NAME, SdpTraces, Stage, carrier_params};
+use crate::{IA_NAME, SdpTraces, Stage, adapter_line, carrier_params};
 
 /// Makes this process load the staged `libdat2.so.2`, by setting the variable `library`. Writes a
 /// registry with `adapters`, each a name and its parameters, to `file`.
@@ -22,11 +21,7 @@ pub unsafe fn load_staged(library: &str, file: &Path, adapters: &[(&str, &str)])
     let carrier = carrier_params();
     let mut text = String::new();
     for (name, params) in adapters {
-        let provider = provider.display();
-        writeln!(
-            text,
-            "{name} u2.0 nonthreadsafe default {provider} dat-rs.1.0 \"{params}{carrier}\" \"\""
-        )?;
+        text += &adapter_line(name, provider.display(), &format!("{params}{carrier}"));
     }
     // Another process of the suite may read the file meanwhile, and must not find half of it.
     let new = file.with_extension(std::process::id().to_string());

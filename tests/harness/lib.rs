@@ -62,7 +62,7 @@ pub use not_run::not_run;
 pub use ops_run::{Offload, OffloadProtocol, OpsRun};
 pub use peers::{DEADLINE, PASSED_FD, Peers, keeps_at_most, orderly, orderly_within};
 pub use program::Program;
-pub use registry::{IA_NAME, Registry, carrier_params};
+pub use registry::{IA_NAME, Registry, SOFTWARE, adapter_line, carrier_params};
 pub use relay::{Pace, relay};
 pub use running::{Echo, Finished, Running};
 pub use sanitizer::{Sanitizer, VALGRIND};

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{IA_NAME, Program, SdpTraces, Stage};
+use crate::{IA_NAME, Program, SdpTraces, Stage, adapter_line};
 
 /// An offload protocol, and the settings with which `opsrun` offers it.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,11 +95,7 @@ impl OpsRun {
         let text = first + &rule(target, "*", within);
         fs::write(&rules, text).with_context(|| format!("writing {}", rules.display()))?;
         let registry = dir.join("dat.conf");
-        let provider = stage.provider();
-        let line = format!(
-            "{IA_NAME} u2.0 nonthreadsafe default {} dat-rs.1.0 \"lo 0 sockets=any\" \"\"\n",
-            provider.display()
-        );
+        let line = adapter_line(IA_NAME, stage.provider().display(), "lo 0 sockets=any");
         fs::write(&registry, line).with_context(|| format!("writing {}", registry.display()))?;
         Ok(Self {
             opsrun: stage.bin("opsrun"),

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{CProgram, Finished, Program, Registry, Running, Sanitizer, StackEnv, Stage, VALGRIND};
+use crate::{
+    CProgram, Finished, Program, Registry, Running, SOFTWARE, Sanitizer, StackEnv, Stage, VALGRIND,
+};
 
 /// The number of a passed descriptor in the child.
 pub const PASSED_FD: i32 = 9;
@@ -40,7 +42,7 @@ impl Peers {
     /// Makes peers with additional words at the end of the adapter's `dat.conf` line.
     pub fn with_params(params: &str) -> Result<Self> {
         let mut peers = Self::new()?;
-        peers.env.registry = Registry::loopback_with("libdapl-iwarp.so.2", params)?;
+        peers.env.registry = Registry::loopback_with(SOFTWARE, params)?;
         Ok(peers)
     }
 

@@ -1,5 +1,6 @@
 //! A `dat.conf` that belongs to the test.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,14 @@ pub const IA_NAME: &str = "iwarp-lo";
 pub struct Registry {
     dir: TempDir,
     file: PathBuf,
+}
+
+/// The provider of the software adapters, as the staged `libdat2` finds it.
+pub const SOFTWARE: &str = "libdapl-iwarp.so.2";
+
+/// The registry's line of the adapter `name`.
+pub fn adapter_line(name: &str, library: impl Display, params: &str) -> String {
+    format!("{name} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"{params}\" \"\"\n")
 }
 
 /// The last parameters of a software provider's adapter, which select the carrier of
@@ -34,9 +43,7 @@ impl Registry {
     /// Makes a registry with additional words at the end of the adapter's parameters.
     pub fn loopback_with(library: &str, params: &str) -> Result<Self> {
         let params = format!("lo 0 {params}{}", carrier_params());
-        Self::with_text(&format!(
-            "{IA_NAME} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"{params}\" \"\"\n"
-        ))
+        Self::with_text(&adapter_line(IA_NAME, library, &params))
     }
 
     /// A registry file with exactly this text.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::{NetSpace, Program, Registry, Stage};
+use crate::{NetSpace, Program, Registry, SOFTWARE, Stage};
 
 /// Stage, registry file and network for one test.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl StackEnv {
 
     /// Makes the environment with a stage that was already found.
     pub fn at(stage: Stage) -> Result<Self> {
-        let registry = Registry::loopback("libdapl-iwarp.so.2")?;
+        let registry = Registry::loopback(SOFTWARE)?;
         let net = NetSpace::enter()?;
         Ok(Self::of(stage, registry, net))
     }

@@ -84,7 +84,7 @@ impl Stage {
 
     /// The software provider.
     pub fn provider(&self) -> PathBuf {
-        self.lib().join("libdapl-iwarp.so.2")
+        self.lib().join(crate::SOFTWARE)
     }
 
     /// The staging directory itself.

@@ -4,7 +4,8 @@
 use anyhow::{Context, Result, ensure};
 use stack_tests::raw::{REPLY, REQUEST, RawPeer, SEND_HELLO};
 use stack_tests::{
-    Capture, DEADLINE, Decoded, NetSpace, Peers, Registry, Veth, available, not_run, orderly,
+    Capture, DEADLINE, Decoded, NetSpace, Peers, Registry, SOFTWARE, Veth, adapter_line, available,
+    not_run, orderly,
 };
 
 /// The conditions that every capture of the stack's traffic must meet.
@@ -86,13 +87,9 @@ fn lengths_over_ethernet(near: &str, far: &str) -> Result<Option<Vec<usize>>> {
     let Some(veth) = Veth::create(&peers.env.net)? else {
         return Ok(None);
     };
-    let line = |device: &str, settings: &str| {
-        format!(
-            "{device} u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \
-             \"{device} 0 {settings}\" \"\"\n"
-        )
-    };
-    let lines = [line(Veth::NEAR, near), line(Veth::FAR, far)];
+    let lines = [(Veth::NEAR, near), (Veth::FAR, far)].map(|(device, settings)| {
+        adapter_line(device, SOFTWARE, &format!("{device} 0 {settings}"))
+    });
     peers.env.registry = Registry::with_text(&lines.concat())?;
     let capture = Capture::start_on(Veth::NEAR, Veth::FAR_V4)?;
     let capture = capture.context("a user who may create network devices may capture")?;

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use libtest_mimic::{Arguments, Failed, Trial};
-use stack_tests::{Finished, IA_NAME, Program, Registry, StackEnv, Veth, is_full, not_run};
+use stack_tests::{
+    Finished, IA_NAME, Program, Registry, SOFTWARE, StackEnv, Veth, adapter_line, is_full, not_run,
+};
 
 /// The time after which a run of the tool counts as hanging; each case has a limit of its own.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -100,10 +102,7 @@ fn veth(configuration: &str) -> Result<Option<Finished>> {
     let Some(veth) = Veth::create(&env.net)? else {
         return Ok(None);
     };
-    let line = |device: &str| {
-        let library = "libdapl-iwarp.so.2 dat-rs.1.0";
-        format!("{device} u2.0 nonthreadsafe default {library} \"{device} 0\" \"\"\n")
-    };
+    let line = |device: &str| adapter_line(device, SOFTWARE, &format!("{device} 0"));
     let registry = Registry::with_text(&[Veth::NEAR, Veth::FAR].map(line).concat())?;
     let address = format!("{}:{CONTROL_PORT}", Veth::FAR_V4);
     let server = tool(&env, registry.file(), Veth::FAR)

@@ -1,14 +1,9 @@
 //! DAT over IPv6: the addresses that a program receives and passes, and transfers of data.
 
 use anyhow::{Result, ensure};
-use stack_tests::{DEADLINE, Finished, Peers, Registry, Veth, available, not_run, orderly};
-
-/// A registry line for an adapter with this name and these IA parameters.
-fn line(name: &str, parameters: &str) -> String {
-    format!(
-        "{name} u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"{parameters}\" \"\"\n"
-    )
-}
+use stack_tests::{
+    DEADLINE, Finished, Peers, Registry, SOFTWARE, Veth, adapter_line, available, not_run, orderly,
+};
 
 /// Peers in a network whose loopback device is adapter `v6`; `None` if the machine has no IPv6.
 fn on_loopback() -> Result<Option<Peers>> {
@@ -17,7 +12,7 @@ fn on_loopback() -> Result<Option<Peers>> {
         not_run("this machine has no IPv6");
         return Ok(None);
     }
-    peers.env.registry = Registry::with_text(&line("v6", "::1 0"))?;
+    peers.env.registry = Registry::with_text(&adapter_line("v6", SOFTWARE, "::1 0"))?;
     Ok(Some(peers))
 }
 
@@ -74,7 +69,8 @@ fn addresses_that_are_valid_on_one_link_only() -> Result<()> {
 fn exchange_over_ethernet(adapters: [&str; 2], host: &str, sees: [&str; 2]) -> Result<()> {
     let mut peers = Peers::new()?;
     let veth = available!(Veth::create_ipv6(&peers.env.net)?, "no network namespaces");
-    let lines = [line("near", adapters[0]), line("far", adapters[1])];
+    let lines = [("near", adapters[0]), ("far", adapters[1])]
+        .map(|(name, params)| adapter_line(name, SOFTWARE, params));
     peers.env.registry = Registry::with_text(&lines.concat())?;
     let listener = peers
         .prepare("listen ia=far")

@@ -9,7 +9,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use stack_tests::{CProgram, IA_NAME, Program, Registry, StackEnv, not_run};
+use stack_tests::{
+    CProgram, IA_NAME, Program, Registry, SOFTWARE, StackEnv, adapter_line, not_run,
+};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -28,14 +30,23 @@ impl Consumer {
         let program = CProgram::compile(&env.stage, "registry")?;
         Ok(Self { env, program })
     }
+
+    /// The program, which finds the adapters of `registry`.
+    fn with(&self, registry: &Registry) -> Program {
+        self.env.program_with(self.program.file(), registry.file())
+    }
+
+    /// The program, which finds the adapters that the environment names.
+    fn staged(&self) -> Program {
+        self.env.program(self.program.file())
+    }
 }
 
 #[test]
 fn a_listed_adapter_opens_and_closes() -> Result<()> {
     let consumer = Consumer::new()?;
     consumer
-        .env
-        .program(consumer.program.file())
+        .staged()
         .args_line("open")
         .arg(IA_NAME)
         .spawn()?
@@ -50,11 +61,7 @@ fn a_listed_adapter_opens_and_closes() -> Result<()> {
 fn an_unlisted_name_is_reported_by_its_code() -> Result<()> {
     let consumer = Consumer::new()?;
     // PROVIDER_NOT_FOUND with NAME_NOT_REGISTERED.
-    let opened = consumer
-        .env
-        .program(consumer.program.file())
-        .args_line("open no-such-ia")
-        .spawn()?;
+    let opened = consumer.staged().args_line("open no-such-ia").spawn()?;
     opened
         .finish(DEADLINE)?
         .prints("RETURN dat_ia_open 0x800a0064")?;
@@ -64,11 +71,8 @@ fn an_unlisted_name_is_reported_by_its_code() -> Result<()> {
 #[test]
 fn a_missing_provider_library_is_reported_by_its_code() -> Result<()> {
     let consumer = Consumer::new()?;
-    let line = "lost u2.0 nonthreadsafe default /no/such/lib.so x.1.0 \"\" \"\"\n";
-    let registry = Registry::with_text(line)?;
-    let program = consumer
-        .env
-        .program_with(consumer.program.file(), registry.file());
+    let registry = Registry::with_text(&adapter_line("lost", "/no/such/lib.so", ""))?;
+    let program = consumer.with(&registry);
     let opened = program.args_line("open lost").spawn()?.finish(DEADLINE)?;
     ensure!(!opened.status.success());
     opened.prints("RETURN dat_ia_open 0x800a")?;
@@ -78,12 +82,8 @@ fn a_missing_provider_library_is_reported_by_its_code() -> Result<()> {
 /// Opens `name`: an adapter whose device does not exist, or a name without an entry. Returns the
 /// number of times that `reason` is printed if the environment variables `set` are set.
 fn reasons(consumer: &Consumer, name: &str, reason: &str, set: &[(&str, &str)]) -> Result<usize> {
-    let text = "lost u2.0 nonthreadsafe default libdapl-iwarp.so.2 x.1.0 \"nosuchif 0\" \"\"\n";
-    let registry = Registry::with_text(text)?;
-    let mut program = consumer
-        .env
-        .program_with(consumer.program.file(), registry.file());
-    program = program.env_remove("DAT_LOG");
+    let registry = Registry::with_text(&adapter_line("lost", SOFTWARE, "nosuchif 0"))?;
+    let mut program = consumer.with(&registry).env_remove("DAT_LOG");
     for (variable, value) in set {
         program = program.env(variable, value);
     }
@@ -121,10 +121,7 @@ fn a_file_that_took_the_number_of_standard_error_gets_no_line() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("taken");
     let run = |log: Option<&str>| -> Result<String> {
-        let mut program = consumer
-            .env
-            .program(consumer.program.file())
-            .env_remove("DAT_LOG");
+        let mut program = consumer.staged().env_remove("DAT_LOG");
         if let Some(log) = log {
             program = program.env("DAT_LOG", log);
         }
@@ -147,13 +144,9 @@ fn the_verbs_provider_reports_that_there_is_no_device() -> Result<()> {
     }
     let consumer = Consumer::new()?;
     for adapter in ["lo 0", "127.0.0.1 0", "rxe0 1"] {
-        let text =
-            format!("none u2.0 nonthreadsafe default libdapl-ib.so.2 x.1.0 \"{adapter}\" \"\"\n");
-        let registry = Registry::with_text(&text)?;
-        let program = consumer
-            .env
-            .program_with(consumer.program.file(), registry.file());
-        let opened = program
+        let registry = Registry::with_text(&adapter_line("none", "libdapl-ib.so.2", adapter))?;
+        let opened = consumer
+            .with(&registry)
             .env("DAT_LOG", "info")
             .args_line("open none")
             .spawn()?;
@@ -221,11 +214,8 @@ fn datinfo_fails_for_an_empty_registry_with_advice() -> Result<()> {
         let program = env.program(env.stage.bin("datinfo")).args_line(form);
         let program = program.env("DAT_OVERRIDE", "/no/such/dat.conf");
         let finished = program.spawn()?.finish(DEADLINE)?;
-        ensure!(
-            finished.status.code() == Some(1),
-            "{form}: {}",
-            finished.status
-        );
+        let status = finished.status;
+        ensure!(status.code() == Some(1), "{form}: {status}");
         finished
             .prints("DAT_OVERRIDE, bad filename - /no/such/dat.conf, aborting")?
             .prints("name a file that can be read, or unset DAT_OVERRIDE")?
@@ -239,13 +229,10 @@ fn datinfo_fails_for_an_empty_registry_with_advice() -> Result<()> {
 fn datinfo_reports_why_an_adapter_cannot_be_opened() -> Result<()> {
     let env = StackEnv::new()?;
     let provider = env.stage.provider().display().to_string();
-    let bad = |name: &str, library: &str, params: &str| {
-        format!("{name} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"{params}\" \"\"\n")
-    };
     let text = [
-        bad("setting", &provider, "lo 0 crc=maybe"),
-        bad("device", &provider, "eth9 0"),
-        bad("library", "libno-such-provider.so.2", "lo 0"),
+        adapter_line("setting", &provider, "lo 0 crc=maybe"),
+        adapter_line("device", &provider, "eth9 0"),
+        adapter_line("library", "libno-such-provider.so.2", "lo 0"),
     ];
     let registry = Registry::with_text(&text.concat())?;
     let datinfo = |args: &str| {
@@ -284,22 +271,19 @@ fn datinfo_checks_the_registry_file_and_its_adapters() -> Result<()> {
         let program = program.env_remove("DAT_LOG").args_line("--check -v");
         program.spawn()?.finish(DEADLINE)
     };
-    let line = |name: &str, library: &str, params: &str| {
-        format!("{name} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"{params}\" \"\"\n")
-    };
-    let good = check(&line("good", &provider, "lo 0"))?;
+    let good = check(&adapter_line("good", &provider, "lo 0"))?;
     good.prints("ok: registry: ")?
         .prints("ok: adapters: usable: good\n")?
         .never_prints("problem: registry")?
         .never_prints("problem: adapters")?;
     let bad = check(
         &[
-            line("good", &provider, "lo 0"),
+            adapter_line("good", &provider, "lo 0"),
             "bad v2.0 nonthreadsafe default x y.1.0 \"\" \"\"\n".to_owned(),
-            line("setting", &provider, "lo 0 crc=maybe"),
-            line("device", &provider, "eth9 0"),
-            line("device2", &provider, "eth8 0"),
-            line("library", "libno-such-provider.so.2", "lo 0"),
+            adapter_line("setting", &provider, "lo 0 crc=maybe"),
+            adapter_line("device", &provider, "eth9 0"),
+            adapter_line("device2", &provider, "eth8 0"),
+            adapter_line("library", "libno-such-provider.so.2", "lo 0"),
         ]
         .concat(),
     )?;
@@ -322,10 +306,8 @@ fn datinfo_reports_the_carrier_of_payload_within_the_host() -> Result<()> {
         ("off", "lo 0 local=off"),
         ("other", "lo 0 long_fpdus=off"),
     ];
-    let line = |(name, params): (&str, &str)| {
-        format!("{name} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"{params}\" \"\"\n")
-    };
-    let registry = Registry::with_text(&settings.map(line).concat())?;
+    let lines = settings.map(|(name, params)| adapter_line(name, &library, params));
+    let registry = Registry::with_text(&lines.concat())?;
     let datinfo = |args: &str| {
         let program = env.program_with(env.stage.bin("datinfo"), registry.file());
         program.args_line(args).spawn()?.finish(DEADLINE)?.success()
@@ -380,12 +362,13 @@ fn the_registry_of_ofa_loads_our_provider() -> Result<()> {
 #[test]
 fn our_registry_loads_the_provider_of_ofa() -> Result<()> {
     let consumer = Consumer::new()?;
-    let text = "theirs u2.0 nonthreadsafe default libdaploscm.so.2 dapl.2.0 \"no-device 1\" \"\"\n";
-    let registry = Registry::with_text(text)?;
-    let program = consumer
-        .env
-        .program_with(consumer.program.file(), registry.file());
-    let opened = program.args_line("open theirs").spawn()?.finish(DEADLINE)?;
+    let line = adapter_line("theirs", "libdaploscm.so.2", "no-device 1");
+    let registry = Registry::with_text(&line)?;
+    let opened = consumer
+        .with(&registry)
+        .args_line("open theirs")
+        .spawn()?
+        .finish(DEADLINE)?;
     // Without a device OFA's dat_ia_open fails, but the library must have been found, loaded and
     // called.
     ensure!(!opened.text.contains("0x800a"), "{}", opened.tail());

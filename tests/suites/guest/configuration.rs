@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::Result;
-use stack_tests::{IA_NAME, NetSpace, Registry, StackEnv, Stage};
+use stack_tests::{IA_NAME, NetSpace, Registry, SOFTWARE, StackEnv, Stage, adapter_line};
 
 /// The address of `rxe0`, as `tests/vm/enter` sets it up.
 const RXE: Device = Device {
@@ -48,7 +48,6 @@ struct Device {
 
 const OFAS_PROVIDER: &str = "libdaplofa.so.2";
 const IB: &str = "libdapl-ib.so.2";
-const SOFT: &str = "libdapl-iwarp.so.2";
 
 /// All combinations.
 pub(crate) const CONFIGURATIONS: &[Configuration] = &[
@@ -61,8 +60,8 @@ pub(crate) const CONFIGURATIONS: &[Configuration] = &[
     configuration("ib-siw", Library::Ours, IB, SIW),
     configuration("ib-rxe-under-ofa", Library::Ofas, IB, RXE),
     configuration("ib-siw-under-ofa", Library::Ofas, IB, SIW),
-    configuration("soft-lo", Library::Ours, SOFT, LOOPBACK),
-    configuration("soft-veth", Library::Ours, SOFT, SIW),
+    configuration("soft-lo", Library::Ours, SOFTWARE, LOOPBACK),
+    configuration("soft-veth", Library::Ours, SOFTWARE, SIW),
 ];
 
 const fn configuration(
@@ -85,7 +84,7 @@ const OFAS_LIMIT: Duration = Duration::from_secs(90);
 impl Configuration {
     /// True if the device is siw. (The software provider uses only the link below siw.)
     pub(crate) fn is_on_siw(&self) -> bool {
-        self.device.link == SIW.link && self.provider != SOFT
+        self.device.link == SIW.link && self.provider != SOFTWARE
     }
 
     /// True if the provider is OFA's.
@@ -97,7 +96,7 @@ impl Configuration {
     /// `debian_tools` runs the same lines over the software provider, without the guest.
     pub(crate) fn is_quick(&self) -> bool {
         let is_reference = self.registry == Library::Ofas && self.is_ofas();
-        !is_reference && self.provider != SOFT
+        !is_reference && self.provider != SOFTWARE
     }
 
     /// The environment of a program in this configuration.
@@ -111,9 +110,8 @@ impl Configuration {
             self.provider.to_owned()
         };
         let Device { link, address } = self.device;
-        let registry = Registry::with_text(&format!(
-            "{IA_NAME} u2.0 nonthreadsafe default {library} x.1.0 \"{link} 0\" \"\"\n"
-        ))?;
+        let line = adapter_line(IA_NAME, library, &format!("{link} 0"));
+        let registry = Registry::with_text(&line)?;
         let mut env = StackEnv::of(stage, registry, NetSpace::stay()?);
         env.address = IpAddr::V4(address);
         env.is_emulated = true;

@@ -13,7 +13,7 @@ use dat_api::{
     CompletionFlags, Cr, Ep, EpEvds, Evd, EvdFlags, Event, Ia, Privileges, Psp, Pz, Region,
 };
 use libtest_mimic::Trial;
-use stack_tests::{Program, Registry, Stage};
+use stack_tests::{Program, Registry, SOFTWARE, Stage, adapter_line};
 
 use crate::times::timed;
 
@@ -22,7 +22,7 @@ const ARGUMENT: &str = "--together";
 
 /// Adapters: name, provider, parameters. Two of them share a device.
 const ADAPTERS: [(&str, &str, &str); 5] = [
-    ("soft", "libdapl-iwarp.so.2", "lo 0"),
+    ("soft", SOFTWARE, "lo 0"),
     ("ib-rxe", "libdapl-ib.so.2", "r0 0"),
     ("ib-siw", "libdapl-ib.so.2", "w0 0"),
     ("ib-rxe-again", "libdapl-ib.so.2", "rxe0 1"),
@@ -52,7 +52,7 @@ fn run() -> Result<()> {
         } else {
             library.to_owned()
         };
-        format!("{name} u2.0 nonthreadsafe default {library} x.1.0 \"{params}\" \"\"\n")
+        adapter_line(name, library, params)
     });
     let registry = Registry::with_text(&lines.concat())?;
     let program = Program::new(env::current_exe()?)

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use stack_tests::frame_writer::{enhanced_reply, enhanced_request, reply};
-use stack_tests::{IA_NAME, Offload, OffloadProtocol, Stage};
+use stack_tests::{IA_NAME, Offload, OffloadProtocol, Stage, adapter_line};
 use tempfile::TempDir;
 
 use crate::process::{Environment, Process};
@@ -255,11 +255,8 @@ impl Provider {
             Self::NoLibrary => (file.clone(), "lo"),
             Self::NoDevice => (Stage::find()?.provider(), "nosuchdevice"),
         };
-        let library = library.display();
-        let line = format!(
-            "iwarp-odd u2.0 nonthreadsafe default {library} dapl.2.0 \"{device} 0\" \"\"\n"
-        );
-        fs::write(&file, line)?;
+        let params = format!("{device} 0");
+        fs::write(&file, adapter_line("iwarp-odd", library.display(), &params))?;
         Ok(Some(file))
     }
 }

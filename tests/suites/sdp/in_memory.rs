@@ -18,7 +18,7 @@ use dat_api::abi::DatProviderInfo;
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
 
 use super::{
-    DEADLINE, connected, on_stack, pattern, timed,
+    DEADLINE, connected, on_stack, pattern, timed, timed_pair,
     unusual_ends::{directly, over_tcp},
 };
 
@@ -135,9 +135,7 @@ fn a_long_write_whose_memory_is_not_registered_waits_for_room() -> Result<()> {
     on_stack(Config::default(), |_| {
         let params = "net=short mr_len=200000";
         let stack = in_memory("memory-short", params, config)?;
-        let (client, server) = connected(&stack)?;
-        timed(&client);
-        timed(&server);
+        let (client, server) = timed_pair(&stack)?;
         let mut expected = vec![0; 4 << 20];
         pattern(0, &mut expected);
         thread::scope(|scope| {

@@ -81,9 +81,7 @@ fn on_connection(
     test: impl FnOnce(SdpStream, SdpStream) -> Result<()>,
 ) -> Result<()> {
     on_stack(config, |stack| {
-        let (client, server) = connected(stack)?;
-        timed(&client);
-        timed(&server);
+        let (client, server) = timed_pair(stack)?;
         test(client, server)
     })
 }
@@ -98,6 +96,14 @@ fn connected(stack: &Stack) -> Result<(SdpStream, SdpStream)> {
         let server = server.join().expect("a server that does not panic");
         Ok((client, server.context("accepting")?.0))
     })
+}
+
+/// A connection whose calls have a time limit at both ends.
+fn timed_pair(stack: &Stack) -> Result<(SdpStream, SdpStream)> {
+    let (client, server) = connected(stack)?;
+    timed(&client);
+    timed(&server);
+    Ok((client, server))
 }
 
 /// Fills a buffer with bytes that depend on their position in the stream.

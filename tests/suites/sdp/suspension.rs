@@ -15,7 +15,7 @@ use rustix::event::PollFlags;
 use sdp_over_dat::{Config, Readiness, SdpListener, SdpStream, Stack, SuspendError, Watch};
 use stack_tests::IA_NAME;
 
-use super::{DEADLINE, LIBRARIES, await_poll, connected, on_stack, pattern, timed};
+use super::{DEADLINE, LIBRARIES, await_poll, connected, on_stack, pattern, timed, timed_pair};
 
 /// Set in the process that continues a connection.
 const CHILD_ENV: &str = "SDP_SUITE_CONTINUES";
@@ -58,9 +58,7 @@ fn another_process_continues_a_connection() -> Result<()> {
         return continue_connection();
     }
     on_stack(Config::default(), |stack| {
-        let (client, server) = connected(stack)?;
-        timed(&client);
-        timed(&server);
+        let (client, server) = timed_pair(stack)?;
         let mut child = Command::new(env::current_exe()?)
             .args([
                 "--exact",

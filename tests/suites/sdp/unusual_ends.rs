@@ -17,7 +17,7 @@ use rustix::net::sockopt;
 use sdp_over_dat::{Config, Options, Rendezvous, SdpStream, Stack};
 use stack_tests::IA_NAME;
 
-use super::{DEADLINE, connected, despite_pauses, on_stack, pattern, timed};
+use super::{DEADLINE, connected, despite_pauses, on_stack, pattern, timed, timed_pair};
 
 /// Both ends of a connection over TCP sockets, before the active side has sent its first message.
 /// `between` makes the TCP connection, and returns both sockets.
@@ -263,9 +263,7 @@ fn the_longest_times_are_no_deadline() -> Result<()> {
         ..Config::default()
     };
     on_stack(longest, |stack| {
-        let (client, server) = connected(stack)?;
-        timed(&client);
-        timed(&server);
+        let (client, server) = timed_pair(stack)?;
         super::transfer(&client, &server, 1_000, 100, 100)?;
         stack.settle(Duration::MAX);
         Ok(())
@@ -314,9 +312,7 @@ fn a_stack_of_impossible_sizes_is_refused() -> Result<()> {
             ..good
         };
         let stack = Stack::open_with(IA_NAME, small)?;
-        let (client, server) = connected(&stack)?;
-        timed(&client);
-        timed(&server);
+        let (client, server) = timed_pair(&stack)?;
         super::transfer(&client, &server, 1_000, 100, 100)
     })
 }
