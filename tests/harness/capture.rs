@@ -3,19 +3,15 @@
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::PathBuf;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::{Program, Running};
+use crate::{Program, Running, until};
 
 const DEADLINE: Duration = Duration::from_secs(240);
-
-/// The interval of the checks for the end mark in the file.
-const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The kernel's buffer of captured packets, in MiB. The default of 2 overflows when a busy machine
 /// runs dumpcap late.
@@ -133,18 +129,12 @@ impl Capture {
     }
 
     fn wait_for_end_mark(&self) -> Result<()> {
-        let end = Instant::now() + DEADLINE;
-        loop {
-            let captured = fs::read(&self.file)?;
-            if captured
-                .windows(END_MARK.len())
-                .any(|window| window == END_MARK)
-            {
-                return Ok(());
-            }
-            ensure!(Instant::now() < end, "the end mark was not captured");
-            thread::sleep(RETRY_INTERVAL);
-        }
+        let has_mark = |bytes: Vec<u8>| bytes.windows(END_MARK.len()).any(|part| part == END_MARK);
+        until!(
+            has_mark(fs::read(&self.file)?),
+            "the end mark was not captured"
+        );
+        Ok(())
     }
 }
 

@@ -24,6 +24,7 @@
 //! - [`not_run()`] reports that a test could not check its subject on this machine, and
 //!   [`available!`] ends such a test.
 //! - [`rows!`] makes a table with one row per line.
+//! - [`until!`] waits for a condition, and [`awaited!`] for a value.
 //! - [`StackEnv`] is the common case: the staged libraries, one IA on `lo`, a network namespace.
 
 mod c_examples;
@@ -51,6 +52,7 @@ mod stuck;
 mod tcp_made;
 mod turns;
 mod veth;
+mod waits;
 
 pub use c_examples::{c_examples, make_c_examples};
 pub use c_program::CProgram;

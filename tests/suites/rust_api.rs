@@ -7,7 +7,7 @@ mod bench;
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bench::{DEADLINE, Node, pair};
@@ -20,7 +20,7 @@ use dat_api::{
     AsyncKind, Cno, CompletionFlags, ConnectionKind, Cr, Ep, EpState, Event, Library, Privileges,
     Psp, Region, Rsp, Srq, Ssp,
 };
-use stack_tests::carrier_params;
+use stack_tests::{carrier_params, until};
 
 const WAIT: Option<Duration> = Some(DEADLINE);
 const LEN: usize = 64;
@@ -77,16 +77,6 @@ fn one_message(node: &Node, active: &Ep, passive: &Ep, memory: &Region) -> Resul
     Ok(())
 }
 
-/// Repeats `check` until it returns true.
-fn eventually(what: &str, mut check: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + DEADLINE;
-    while !check()? {
-        ensure!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    Ok(())
-}
-
 /// Returns true if the adapter of this number is open.
 fn is_open(ia: usize) -> Result<bool> {
     let ia = std::ptr::without_provenance_mut(ia);
@@ -118,9 +108,10 @@ fn with_unread_request(over_socket: bool) -> Result<(Node, Ep, Service, Node, Ep
         asking.start_connect(address(&node)?, qualifier, WAIT, b"")?;
         Service::Reserved(rsp)
     };
-    eventually("no request is received", || {
-        Ok(ep.state()? == EpState::PassiveConnectionPending)
-    })?;
+    until!(
+        ep.state()? == EpState::PassiveConnectionPending,
+        "no request is received"
+    );
     Ok((node, ep, service, asker, asking))
 }
 
@@ -257,11 +248,14 @@ fn a_sleep_on_several_descriptors_ends_with_a_message() -> Result<()> {
     }; 16];
     // The first calls may return 0, because a newly attached dispatcher must be polled first, and
     // the engine may be at work.
-    let mut count = 0;
-    eventually("no descriptors", || {
-        count = cno.begin_sleep(&mut fds)?;
-        Ok(count > 0)
-    })?;
+    let mut count;
+    until!(
+        {
+            count = cno.begin_sleep(&mut fds)?;
+            count > 0
+        },
+        "no descriptors"
+    );
     ensure!(cno.begin_sleep(&mut fds).is_err(), "a second sleep");
     active.post_send(&[memory.segment(0, LEN)?], 2, CompletionFlags::DEFAULT)?;
     // SAFETY: the entries are in this frame, and their number is passed.

@@ -18,7 +18,7 @@ use nix::sys::socket::{
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Gid, Pid, Uid, fork, geteuid, setgid, setgroups, setuid};
 use ops::portmap::{Answer, Asking, Offering, PortMapper, Role};
-use stack_tests::{available, not_run};
+use stack_tests::{available, not_run, until};
 
 use crate::{LOCALHOST, Own, WITHIN, mapped, mapper};
 
@@ -52,15 +52,8 @@ fn ask(service: SocketAddr, server: &mut PortMapper) -> Result<Answer> {
 }
 
 fn until_answered(service: SocketAddr, server: &mut PortMapper, expected: Answer) -> Result<()> {
-    let end = Instant::now() + WITHIN;
-    loop {
-        let answer = ask(service, server)?;
-        if answer == expected {
-            return Ok(());
-        }
-        ensure!(Instant::now() < end, "still {answer:?}");
-        thread::sleep(Duration::from_millis(20));
-    }
+    until!(ask(service, server)? == expected, "not {expected:?}");
+    Ok(())
 }
 
 /// Another user's process, which does one step for each byte that it receives.

@@ -17,7 +17,7 @@ use nix::sys::socket::bind;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork};
 use ops::portmap::{Answer, Asking, Message, Offering, PORT, PortMapper, Role};
-use stack_tests::{NetSpace, available, not_run};
+use stack_tests::{NetSpace, available, awaited, not_run, until};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -85,14 +85,9 @@ fn until_role(mapper: &mut PortMapper, role: Role) -> Result<()> {
 
 /// Asks repeatedly until the answer is the expected one.
 fn until_answered(service: SocketAddr, expected: Answer) -> Result<()> {
-    let end = Instant::now() + WITHIN;
-    loop {
-        let answer = Asking::begin(service, Duration::from_millis(200))?.wait();
-        if answer == expected {
-            return Ok(());
-        }
-        ensure!(Instant::now() < end, "still {answer:?}");
-    }
+    let ask = || Asking::begin(service, Duration::from_millis(200));
+    until!(ask()?.wait() == expected, "not {expected:?}");
+    Ok(())
 }
 
 #[test]
@@ -176,6 +171,16 @@ fn the_first_process_answers_for_all() -> Result<()> {
     b.withdraw(tcp_b.local_addr()?, mapped(42000));
     ensure!(b.role() == Role::Idle);
     until_it_leaves(&mut a)
+}
+
+/// Makes progress until the mapper has bound the port.
+fn until_bound(mapper: &mut PortMapper) -> Result<()> {
+    let end = Instant::now() + WITHIN;
+    while mapper.descriptors().count() < 2 {
+        ensure!(Instant::now() < end, "not bound");
+        mapper.wait(WITHIN);
+    }
+    Ok(())
 }
 
 /// Makes progress until a server without services and clients has stopped.
@@ -323,12 +328,7 @@ fn an_address_that_is_free_a_moment_later_is_bound_soon() -> Result<()> {
         "{due:?}"
     );
     drop(other);
-    let end = Instant::now() + WITHIN;
-    while mapper.descriptors().count() < 2 {
-        ensure!(Instant::now() < end, "not bound");
-        mapper.wait(WITHIN);
-    }
-    Ok(())
+    until_bound(&mut mapper)
 }
 
 #[test]
@@ -424,17 +424,10 @@ fn where_another_port_mapper_runs_it_answers_and_nothing_breaks() -> Result<()> 
     let mut bytes = [0; 99];
     let (len, from) = other.recv_from(&mut bytes)?;
     other.send_to(&Message::parse(&bytes[..len])?.reject().to_bytes(), from)?;
-    let end = Instant::now() + WITHIN;
-    while asking.step().is_none() {
-        ensure!(Instant::now() < end);
-    }
-    ensure!(asking.step() == Some(Answer::Refused));
+    ensure!(awaited!(asking.step(), "no answer") == Answer::Refused);
     // After its end, our mapper answers.
     drop(other);
-    while mapper.descriptors().count() < 2 {
-        ensure!(Instant::now() < end, "still deaf");
-        mapper.wait(WITHIN);
-    }
+    until_bound(&mut mapper)?;
     ensure!(ask(tcp.local_addr()?, &mut [&mut mapper])? == Answer::Mapped(mapped(41000)));
     Ok(())
 }

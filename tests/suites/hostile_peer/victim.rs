@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use dat_api::abi::*;
@@ -14,7 +14,7 @@ use dat_api::{
     Region,
 };
 use stack_tests::raw::RawPeer;
-use stack_tests::{frame_writer, load_staged};
+use stack_tests::{frame_writer, load_staged, until};
 
 use super::arena::{Arena, Part, library, raw_ok};
 
@@ -278,19 +278,13 @@ impl Victim {
 
     /// Fails if the process holds more descriptors than at the start.
     pub(crate) fn no_descriptor_is_left(&self) -> Result<()> {
-        let end = Instant::now() + DEADLINE;
-        loop {
-            let now = descriptors()?;
-            if now <= self.descriptors {
-                return Ok(());
-            }
-            ensure!(
-                Instant::now() < end,
-                "{now} descriptors instead of {}",
-                self.descriptors
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let before = self.descriptors;
+        until!(
+            descriptors()? <= before,
+            "{} instead of {before}",
+            descriptors()?
+        );
+        Ok(())
     }
 }
 
@@ -368,17 +362,15 @@ impl Bystander {
 
     /// Exchanges messages until the connection uses shared memory, which needs more descriptors.
     fn exchange_until_moved(&self) -> Result<()> {
-        let end = Instant::now() + DEADLINE;
-        loop {
+        let has_moved = || -> Result<bool> {
             self.exchange()?;
             let traffic = self.active.traffic(false)?;
-            let moved = [DCNT_RS_MOVED_SENT, DCNT_RS_MOVED_RECV]
-                .map(|counter| traffic[(counter - DCNT_RS_TCP_SENT) as usize] > 0);
-            if moved == [true; 2] {
-                return Ok(());
-            }
-            ensure!(Instant::now() < end, "the connection stays on TCP");
-        }
+            Ok([DCNT_RS_MOVED_SENT, DCNT_RS_MOVED_RECV]
+                .iter()
+                .all(|counter| traffic[(counter - DCNT_RS_TCP_SENT) as usize] > 0))
+        };
+        until!(has_moved()?, "the connection stays on TCP");
+        Ok(())
     }
 
     fn exchange(&self) -> Result<()> {

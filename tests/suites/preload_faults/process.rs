@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use stack_tests::{NetSpace, Offload, OffloadProtocol, OpsRun, Program, Stage, Veth};
+use stack_tests::{NetSpace, Offload, OffloadProtocol, OpsRun, Program, Stage, Veth, awaited};
 use tempfile::TempDir;
 
 /// The variable that names the program of a process. A process without the variable is the suite.
@@ -178,16 +178,10 @@ impl Process {
     /// Waits for the end of the process, which must be a success.
     pub(crate) fn finish(mut self) -> Result<()> {
         drop(self.stdin.take());
-        let end = Instant::now() + DEADLINE;
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                let rest: Vec<String> = self.lines.iter().collect();
-                ensure!(status.success(), "{}: {status}, {rest:?}", self.role);
-                return Ok(());
-            }
-            ensure!(Instant::now() < end, "{}: it does not end", self.role);
-            thread::sleep(Duration::from_millis(5));
-        }
+        let status = awaited!(self.child.try_wait()?, "{}: it does not end", self.role);
+        let rest: Vec<String> = self.lines.iter().collect();
+        ensure!(status.success(), "{}: {status}, {rest:?}", self.role);
+        Ok(())
     }
 }
 

@@ -5,14 +5,14 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     os::fd::AsFd,
     thread,
-    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 use sdp_over_dat::{Commitment, Config, Rendezvous, SdpStream, Stack, Token};
+use stack_tests::{awaited, until};
 
-use super::{DEADLINE, offloaded::becomes_readable, on_stack, timed};
+use super::{offloaded::becomes_readable, on_stack, timed};
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 40_000);
 const SERVICE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7);
@@ -24,36 +24,31 @@ fn visit(stack: &Stack, place: (SocketAddr, u64), token: Token) -> Result<SdpStr
     )?)
 }
 
-/// The next stream whose peer has sent its first message.
+fn next_answered(rendezvous: &mut Rendezvous) -> Result<SdpStream> {
+    let mut next = || -> Result<_> {
+        becomes_readable(rendezvous.as_fd())?;
+        Ok(rendezvous.next_answered())
+    };
+    Ok(awaited!(next()?, "nobody came"))
+}
+
+/// The next stream, after its peer has sent its first message.
 fn next_committed(rendezvous: &mut Rendezvous) -> Result<SdpStream> {
-    let until = Instant::now() + DEADLINE;
-    let mut answered = None;
-    loop {
-        if answered.is_none() {
-            becomes_readable(rendezvous.as_fd())?;
-            answered = rendezvous.next_answered();
-        }
-        if let Some(stream) = answered.take_if(|it| it.commitment() == Commitment::Made) {
-            return Ok(stream);
-        }
-        ensure!(Instant::now() < until, "nobody came");
-    }
+    let stream = next_answered(rendezvous)?;
+    until!(stream.commitment() == Commitment::Made, "no first message");
+    Ok(stream)
 }
 
 /// Waits until a stream is connected, or has failed.
 fn outcome(stream: &SdpStream) -> Result<Option<Errno>> {
-    let until = Instant::now() + DEADLINE;
-    loop {
-        let now = stream.readiness();
-        if let Some(error) = stream.take_error() {
-            return Ok(error.raw_os_error().map(Errno::from_raw_os_error));
+    let outcome = || {
+        let is_connected = stream.readiness().writable;
+        match stream.take_error() {
+            Some(error) => Some(error.raw_os_error().map(Errno::from_raw_os_error)),
+            None => is_connected.then_some(None),
         }
-        if now.writable {
-            return Ok(None);
-        }
-        ensure!(Instant::now() < until, "no outcome");
-        thread::sleep(Duration::from_millis(1));
-    }
+    };
+    Ok(awaited!(outcome(), "no outcome"))
 }
 
 #[test]
@@ -96,16 +91,14 @@ fn a_peer_with_its_token_is_connected_and_both_have_the_sent_names() -> Result<(
 
 /// Checks that a peer is refused.
 fn refused(rendezvous: &mut Rendezvous, visitor: &SdpStream) -> Result<()> {
-    let until = Instant::now() + DEADLINE;
-    loop {
+    let mut error = || -> Result<_> {
         becomes_readable(rendezvous.as_fd())?;
         ensure!(rendezvous.next_answered().is_none(), "let in");
-        if let Some(error) = visitor.take_error() {
-            ensure!(error.kind() == ErrorKind::ConnectionRefused, "{error}");
-            return Ok(());
-        }
-        ensure!(Instant::now() < until, "not refused");
-    }
+        Ok(visitor.take_error())
+    };
+    let error = awaited!(error()?, "not refused");
+    ensure!(error.kind() == ErrorKind::ConnectionRefused, "{error}");
+    Ok(())
 }
 
 #[test]
@@ -154,14 +147,7 @@ fn a_malformed_hello_causes_no_panic() -> Result<()> {
         // A connection whose messages give the checker some input.
         let (place, token) = rendezvous.expect(&hello, SERVICE, LOCAL)?;
         let client = visit(stack, place, token)?;
-        let until = Instant::now() + DEADLINE;
-        let server = loop {
-            becomes_readable(rendezvous.as_fd())?;
-            if let Some(server) = rendezvous.next_answered() {
-                break server;
-            }
-            ensure!(Instant::now() < until);
-        };
+        let server = next_answered(&mut rendezvous)?;
         ensure!(outcome(&client)?.is_none());
         client.commit();
         drop((client, server));

@@ -37,7 +37,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
-use stack_tests::{IA_NAME, SdpTraces, await_end_of_stack_threads, load_staged_sdp};
+use stack_tests::{IA_NAME, SdpTraces, await_end_of_stack_threads, load_staged_sdp, until};
 
 /// The time limit of every event.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -735,11 +735,7 @@ fn connections_are_made_and_closed() -> Result<()> {
             (&server).read_to_end(&mut bytes)?;
             ensure!(bytes == b"hello", "round {round}");
         }
-        let until = Instant::now() + DEADLINE;
-        while descriptors()?.len() > 60 {
-            ensure!(Instant::now() < until, "left: {:#?}", descriptors()?);
-            thread::sleep(Duration::from_millis(10));
-        }
+        until!(descriptors()?.len() <= 60, "left: {:#?}", descriptors()?);
         Ok(())
     })
 }
@@ -757,11 +753,11 @@ fn a_dropped_stack_leaks_no_resources() -> Result<()> {
             let mut bytes = [0; 5];
             (&server).read_exact(&mut bytes)?;
         }
-        let until = Instant::now() + DEADLINE;
-        while descriptors()?.len() > before {
-            ensure!(Instant::now() < until, "{before} and {:#?}", descriptors()?);
-            thread::sleep(Duration::from_millis(10));
-        }
+        until!(
+            descriptors()?.len() <= before,
+            "left: {:#?}",
+            descriptors()?
+        );
         Ok(())
     })
 }
@@ -784,12 +780,13 @@ fn poll_now(stream: &SdpStream) -> Result<PollFlags> {
 
 /// Polls until one of `wanted` is set.
 fn await_poll(stream: &SdpStream, wanted: PollFlags) -> Result<PollFlags> {
-    let until = Instant::now() + DEADLINE;
-    loop {
-        let set = poll_for(stream, 20)?;
-        if set.intersects(wanted) {
-            return Ok(set);
-        }
-        ensure!(Instant::now() < until, "{set:?} is set, {wanted:?} is not");
-    }
+    let mut set;
+    until!(
+        {
+            set = poll_for(stream, 20)?;
+            set.intersects(wanted)
+        },
+        "{set:?} is set, {wanted:?} is not"
+    );
+    Ok(set)
 }

@@ -5,7 +5,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     os::fd::{AsFd, BorrowedFd},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Result, anyhow, ensure};
@@ -16,9 +16,9 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use sdp_over_dat::Config;
-use stack_tests::let_others_run;
+use stack_tests::{awaited, let_others_run};
 
-use super::{DEADLINE, on_stack};
+use super::on_stack;
 
 /// The least time of a round of all threads.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -41,10 +41,7 @@ fn bytes_received_before_the_accept_are_not_lost() -> Result<()> {
         for before in [Before::Nothing, Before::End, Before::Reset] {
             let mut connecting = start_connect(&theirs, &*listener, service)?;
             let client = eventually(|| {
-                ensure!(
-                    listener.accept()?.is_none(),
-                    "accepted before its first message"
-                );
+                accepts_nobody(&*listener)?;
                 connecting.step().map_err(|failure| anyhow!("{failure:?}"))
             })?;
             ensure!(client.send(&[IoSlice::new(b"data")])? == 4);
@@ -88,10 +85,7 @@ fn a_connection_in_progress_wakes_no_thread_without_an_event() -> Result<()> {
         }
         // The peer has answered, and sends nothing.
         eventually(|| {
-            ensure!(
-                listener.accept()?.is_none(),
-                "accepted before its first message"
-            );
+            accepts_nobody(&*listener)?;
             Ok((!becomes_readable(listener.as_fd())?).then_some(()))
         })?;
         let client = connecting
@@ -162,13 +156,18 @@ fn step_until_blocked(connecting: &mut dyn OffloadConnecting) -> Result<()> {
     })
 }
 
+fn accepts_nobody(listener: &dyn OffloadListener) -> Result<()> {
+    ensure!(
+        listener.accept()?.is_none(),
+        "accepted before its first message"
+    );
+    Ok(())
+}
+
 /// Waits until the service has answered; it must not accept.
 fn await_answer(listener: &dyn OffloadListener, connecting: &dyn OffloadConnecting) -> Result<()> {
     eventually(|| {
-        ensure!(
-            listener.accept()?.is_none(),
-            "accepted before its first message"
-        );
+        accepts_nobody(listener)?;
         Ok(becomes_readable(connecting.as_fd())?.then_some(()))
     })
 }
@@ -208,12 +207,5 @@ fn start_connect(
 
 /// Repeats `ask` until it returns a value.
 fn eventually<T>(mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    let end = Instant::now() + DEADLINE;
-    loop {
-        if let Some(answer) = ask()? {
-            return Ok(answer);
-        }
-        ensure!(Instant::now() < end, "no connection was made");
-        thread::sleep(Duration::from_millis(1));
-    }
+    Ok(awaited!(ask()?, "no connection was made"))
 }

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use rustix::net::sockopt;
 use sdp_over_dat::{Config, Options, Rendezvous, SdpStream, Stack};
-use stack_tests::IA_NAME;
+use stack_tests::{IA_NAME, awaited, until};
 
 use super::{DEADLINE, connected, despite_pauses, on_stack, pattern, timed, timed_pair};
 
@@ -30,18 +30,8 @@ pub(super) fn over_tcp(
     let mut reception = Rendezvous::new(stack)?;
     reception.admit(OwnedFd::from(passive), peer, local)?;
     let client = SdpStream::start_connect_over(stack, OwnedFd::from(active), local, peer)?;
-    let until = Instant::now() + DEADLINE;
-    let server = loop {
-        if let Some(server) = reception.next_answered() {
-            break server;
-        }
-        ensure!(Instant::now() < until, "no Hello was received");
-        thread::sleep(Duration::from_millis(1));
-    };
-    while !client.readiness().writable {
-        ensure!(Instant::now() < until, "no HelloAck was received");
-        thread::sleep(Duration::from_millis(1));
-    }
+    let server = awaited!(reception.next_answered(), "no Hello was received");
+    until!(client.readiness().writable, "no HelloAck was received");
     Ok((client, server))
 }
 

@@ -9,6 +9,7 @@ use std::{
 use anyhow::{Result, ensure};
 use rustix::event::PollFlags;
 use sdp_over_dat::{Config, Options};
+use stack_tests::{awaited, until};
 
 use super::{DEADLINE, QUIET, await_poll, connected, on_connection, on_stack, poll_now, timed};
 
@@ -23,14 +24,11 @@ fn an_urgent_byte_is_not_part_of_the_stream() -> Result<()> {
         let mut bytes = [0; 20];
         let len = (&server).read(&mut bytes)?;
         ensure!(&bytes[..len] == b"before", "{:?}", &bytes[..len]);
-        let until = Instant::now() + DEADLINE;
-        let urgent = loop {
-            match server.receive_urgent() {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => (),
-                urgent => break urgent?,
-            }
-            ensure!(Instant::now() < until, "the urgent byte is not received");
+        let receive = || match server.receive_urgent() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            urgent => urgent.map(Some),
         };
+        let urgent = awaited!(receive()?, "the urgent byte is not received");
         ensure!(urgent == b'!');
         ensure!(server.is_at_mark());
         let len = server.receive_all(&mut bytes[..6])?;
@@ -168,11 +166,7 @@ fn urgent_bytes_taken_out_of_the_stream_free_their_space() -> Result<()> {
                 client.send_urgent(b'!')?;
             }
             (&client).write_all(b"behind")?;
-            let until = Instant::now() + DEADLINE;
-            while server.readable() < 14 {
-                ensure!(Instant::now() < until, "{} bytes", server.readable());
-                thread::sleep(Duration::from_millis(1));
-            }
+            until!(server.readable() >= 14, "{} bytes", server.readable());
             server.set_options(Options {
                 read_timeout: Some(DEADLINE),
                 ..Options::default()
@@ -196,10 +190,7 @@ fn a_read_of_no_bytes_does_not_pass_the_mark() -> Result<()> {
         await_poll(&server, PollFlags::PRI)?;
         let mut bytes = [0; 2];
         server.receive_all(&mut bytes[..1])?;
-        let until = Instant::now() + DEADLINE;
-        while !server.is_at_mark() {
-            ensure!(Instant::now() < until, "no mark");
-        }
+        until!(server.is_at_mark(), "no mark");
         ensure!((&server).read(&mut [])? == 0);
         ensure!(
             server.is_at_mark(),

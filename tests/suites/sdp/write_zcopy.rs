@@ -4,13 +4,14 @@ use std::{
     io::{ErrorKind, Read, Write},
     net::Shutdown,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
 use sdp_over_dat::{Config, Options, SdpStream};
+use stack_tests::until;
 
-use super::{DEADLINE, connected, on_stack, pattern, timed, transfer};
+use super::{connected, on_stack, pattern, timed, transfer};
 
 /// Sockets whose readers advertise their memory from 20,000 bytes on.
 fn config() -> Config {
@@ -29,11 +30,10 @@ const LONG: usize = 250_000;
 
 /// Waits until the reader of `stream` has advertised its memory `times` times.
 fn await_adverts(stream: &SdpStream, times: u64) -> Result<()> {
-    let until = Instant::now() + DEADLINE;
-    while stream.statistics().sinks < times {
-        ensure!(Instant::now() < until, "no memory is advertised");
-        thread::sleep(Duration::from_millis(1));
-    }
+    until!(
+        stream.statistics().sinks >= times,
+        "no memory is advertised"
+    );
     Ok(())
 }
 

@@ -74,10 +74,12 @@ fn granted(kit: Kit) -> Result<()> {
     Ok(())
 }
 
+type Field = fn(&mut EpAttr) -> &mut i32;
+
 fn too_much(kit: Kit) -> Result<()> {
     let limits = kit.ia.attr()?;
     let (dtos, segments) = (limits.max_dto_per_ep, limits.max_iov_segments_per_dto);
-    let exceed: [(i32, fn(&mut EpAttr) -> &mut i32); 3] = [
+    let exceed: [(i32, Field); 3] = [
         (dtos, |attr| &mut attr.max_recv_dtos),
         (dtos, |attr| &mut attr.max_request_dtos),
         (segments, |attr| &mut attr.max_recv_iov),

@@ -134,7 +134,7 @@ fn sends(kit: Kit, side: &mut Side<'_>) -> Result<()> {
 fn receive(kit: &Kit, ep: &Ep, region: &Region, seed: u8, side: &Side<'_>) -> Result<u64> {
     let received = expect::completion(&kit.recv, side)?;
     ensure!(received.status.is_success(), "{:?}", received.status);
-    expect::of_ep(&received, &ep)?;
+    expect::of_ep(&received, ep)?;
     ensure!(received.transferred as usize == LEN);
     pattern::check(region, received.cookie as usize * LEN, LEN, seed)?;
     Ok(received.cookie)
