@@ -23,6 +23,26 @@ pub(crate) struct Case {
 }
 
 impl Case {
+    /// A use whose server ends at a request to terminate.
+    pub(crate) const fn new(
+        name: &'static str,
+        port: u16,
+        start: fn(&Scene) -> Result<Running>,
+        run_clients: fn(&Scene, Side) -> Result<()>,
+    ) -> Self {
+        Self {
+            name,
+            port,
+            start,
+            run_clients,
+            end: Signal::SIGTERM,
+        }
+    }
+
+    pub(crate) const fn ended_by(self, end: Signal) -> Self {
+        Self { end, ..self }
+    }
+
     /// Runs the case; `limit` as for [`Scene::new`].
     pub(crate) fn run(
         &self,

@@ -2,7 +2,6 @@
 //! open.
 
 use anyhow::{Result, ensure};
-use nix::sys::signal::Signal;
 
 use crate::arrangement::Side;
 use crate::case::Case;
@@ -13,16 +12,15 @@ const PORT: u16 = 8081;
 
 const SERVER: &str = include_str!("store.py");
 
-pub(crate) const CASES: &[Case] = &[Case {
-    name: "curl: uploads and downloads",
-    port: PORT,
-    start: |scene| {
+pub(crate) const CASES: &[Case] = &[Case::new(
+    "curl: uploads and downloads",
+    PORT,
+    |scene| {
         let server = script(scene.server(INTERPRETER), SERVER);
         server.args_line(&format!("{HOST} {PORT}")).spawn()
     },
     run_clients,
-    end: Signal::SIGTERM,
-}];
+)];
 
 fn run_clients(scene: &Scene, side: Side) -> Result<()> {
     scene.file("upload", if scene.is_long() { 256 << 20 } else { 16 << 20 })?;

@@ -4,7 +4,6 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use nix::sys::signal::Signal;
 use stack_tests::Finished;
 
 use crate::arrangement::Side;
@@ -14,18 +13,17 @@ use crate::scene::{HOST, Scene};
 const PORT: u16 = 5201;
 
 /// The only case.
-pub(crate) const CASES: &[Case] = &[Case {
-    name: "iperf3: -P 4, -R, -Z, --bidir",
-    port: PORT,
-    start: |scene| {
+pub(crate) const CASES: &[Case] = &[Case::new(
+    "iperf3: -P 4, -R, -Z, --bidir",
+    PORT,
+    |scene| {
         scene
             .server("iperf3")
             .args_line(&format!("-s -B {HOST} -p {PORT}"))
             .spawn()
     },
     run_clients,
-    end: Signal::SIGTERM,
-}];
+)];
 
 fn run_clients(scene: &Scene, side: Side) -> Result<()> {
     let amount = if scene.is_long() { "4G" } else { "32M" };

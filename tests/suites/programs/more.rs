@@ -8,7 +8,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use nix::sys::signal::Signal;
 use stack_tests::{OffloadProtocol, Program, Running};
 
 use crate::arrangement::Side;
@@ -32,158 +31,113 @@ const CLIENTS: &str = include_str!("echo_clients.py");
 
 /// All cases.
 pub(crate) const EXTRAS: &[Extra] = &[
-    Extra {
-        case: Case {
-            name: "vsftpd: default configuration, anonymous users",
-            port: 2121,
-            start: ftp_server,
-            run_clients: fetch_by_ftp,
-            end: Signal::SIGTERM,
-        },
-        needs: &["/usr/sbin/vsftpd"],
-        is_heavy: false,
-        has_sdp: false,
-    },
-    Extra {
-        case: Case {
-            name: "haproxy: TCP by splice, SO_REUSEPORT",
-            port: 8090,
-            start: |scene| proxy(scene, ""),
-            run_clients: fetch_by_proxy,
-            end: Signal::SIGTERM,
-        },
-        needs: &["/usr/sbin/haproxy"],
-        is_heavy: false,
-        has_sdp: true,
-    },
-    Extra {
-        case: Case {
-            name: "haproxy: TCP by splice, noreuseport",
-            port: 8090,
-            start: |scene| proxy(scene, "global\n noreuseport\n"),
-            run_clients: fetch_by_proxy,
-            end: Signal::SIGTERM,
-        },
-        needs: &["/usr/sbin/haproxy"],
-        is_heavy: false,
-        has_sdp: true,
-    },
-    echo("inetd: cat", 7777, inetd, &["/usr/sbin/inetd"], false, true),
-    echo(
-        "systemd-socket-activate: Python",
-        7778,
-        activated,
-        &["/usr/bin/systemd-socket-activate"],
-        false,
-        false,
-    ),
-    echo(
-        "exec: Python listens, its successor accepts",
-        7779,
-        successor,
-        &[],
-        false,
-        false,
-    ),
-    echo(
-        "Node: echo server",
-        7780,
-        |scene| {
-            let text = format!(
-                "require('net').createServer({{allowHalfOpen: true}}, s => s.pipe(s))\
-                 .listen({}, '{HOST}')",
-                7780
-            );
-            scene.server("node").arg("-e").arg(text).spawn()
-        },
-        &["/usr/bin/node"],
-        true,
-        true,
-    ),
-    echo(
-        "Java: echo server",
-        7781,
-        |scene| {
-            fs::write(scene.path("Echo.java"), include_str!("Echo.java"))?;
-            scene.server("java").args_line("Echo.java 7781").spawn()
-        },
-        &["/usr/bin/java", "/usr/bin/javac"],
-        true,
-        false,
-    ),
-    echo(
-        "Erlang: echo server",
-        7782,
-        |scene| {
-            fs::write(scene.path("echo.escript"), include_str!("echo.escript"))?;
-            scene
-                .server("escript")
-                .args_line("echo.escript 7782")
-                .spawn()
-        },
-        &["/usr/bin/escript"],
-        true,
-        true,
-    ),
-    echo(
+    extra(
+        "vsftpd: default configuration, anonymous users",
+        2121,
+        ftp_server,
+        fetch_by_ftp,
+    )
+    .needs(&["/usr/sbin/vsftpd"]),
+    extra(
+        "haproxy: TCP by splice, SO_REUSEPORT",
+        8090,
+        |scene| proxy(scene, ""),
+        fetch_by_proxy,
+    )
+    .needs(&["/usr/sbin/haproxy"])
+    .also_by_sdp(),
+    extra(
+        "haproxy: TCP by splice, noreuseport",
+        8090,
+        |scene| proxy(scene, "global\n noreuseport\n"),
+        fetch_by_proxy,
+    )
+    .needs(&["/usr/sbin/haproxy"])
+    .also_by_sdp(),
+    echo::<7777>("inetd: cat", inetd)
+        .needs(&["/usr/sbin/inetd"])
+        .also_by_sdp(),
+    echo::<7778>("systemd-socket-activate: Python", activated)
+        .needs(&["/usr/bin/systemd-socket-activate"]),
+    echo::<7779>("exec: Python listens, its successor accepts", successor),
+    echo::<7780>("Node: echo server", |scene| {
+        let text = format!(
+            "require('net').createServer({{allowHalfOpen: true}}, s => s.pipe(s))\
+             .listen(7780, '{HOST}')"
+        );
+        scene.server("node").arg("-e").arg(text).spawn()
+    })
+    .needs(&["/usr/bin/node"])
+    .heavy()
+    .also_by_sdp(),
+    echo::<7781>("Java: echo server", |scene| {
+        fs::write(scene.path("Echo.java"), include_str!("Echo.java"))?;
+        scene.server("java").args_line("Echo.java 7781").spawn()
+    })
+    .needs(&["/usr/bin/java", "/usr/bin/javac"])
+    .heavy(),
+    echo::<7782>("Erlang: echo server", |scene| {
+        fs::write(scene.path("echo.escript"), include_str!("echo.escript"))?;
+        let server = scene.server("escript");
+        server.args_line("echo.escript 7782").spawn()
+    })
+    .needs(&["/usr/bin/escript"])
+    .heavy()
+    .also_by_sdp(),
+    echo::<7783>(
         "Go: echo server, which makes its system calls itself",
-        7783,
         |scene| {
             fs::write(scene.path("echo.go"), include_str!("echo.go"))?;
             let build = scene.shell(Side::Plain, "HOME=$PWD CGO_ENABLED=0 go build echo.go");
             scene.run(build)?;
             scene.server(scene.path("echo")).arg("7783").spawn()
         },
-        &["/usr/bin/go"],
-        true,
-        false,
-    ),
-    Extra {
-        case: Case {
-            name: "MariaDB: rows of 100 KB",
-            port: 3306,
-            start: mariadb,
-            run_clients: query,
-            end: Signal::SIGTERM,
-        },
-        needs: &["/usr/sbin/mariadbd", "/usr/bin/mariadb"],
-        is_heavy: true,
-        has_sdp: true,
-    },
+    )
+    .needs(&["/usr/bin/go"])
+    .heavy(),
+    extra("MariaDB: rows of 100 KB", 3306, mariadb, query)
+        .needs(&["/usr/sbin/mariadbd", "/usr/bin/mariadb"])
+        .heavy()
+        .also_by_sdp(),
 ];
 
-const fn echo(
+const fn extra(
     name: &'static str,
     port: u16,
     start: fn(&Scene) -> Result<Running>,
-    needs: &'static [&'static str],
-    is_heavy: bool,
-    has_sdp: bool,
+    run_clients: fn(&Scene, Side) -> Result<()>,
 ) -> Extra {
-    let run_clients = match port {
-        7777 => run_clients::<7777>,
-        7778 => run_clients::<7778>,
-        7779 => run_clients::<7779>,
-        7780 => run_clients::<7780>,
-        7781 => run_clients::<7781>,
-        7782 => run_clients::<7782>,
-        _ => run_clients::<7783>,
-    };
     Extra {
-        case: Case {
-            name,
-            port,
-            start,
-            run_clients,
-            end: Signal::SIGTERM,
-        },
-        needs,
-        is_heavy,
-        has_sdp,
+        case: Case::new(name, port, start, run_clients),
+        needs: &[],
+        is_heavy: false,
+        has_sdp: false,
     }
 }
 
+const fn echo<const PORT: u16>(name: &'static str, start: fn(&Scene) -> Result<Running>) -> Extra {
+    extra(name, PORT, start, run_clients::<PORT>)
+}
+
 impl Extra {
+    const fn needs(self, needs: &'static [&'static str]) -> Self {
+        Self { needs, ..self }
+    }
+
+    const fn heavy(self) -> Self {
+        Self {
+            is_heavy: true,
+            ..self
+        }
+    }
+
+    const fn also_by_sdp(self) -> Self {
+        Self {
+            has_sdp: true,
+            ..self
+        }
+    }
+
     /// Returns true for a protocol with which the case is tested.
     pub(crate) fn is_for(&self, protocol: &OffloadProtocol) -> bool {
         self.has_sdp || !protocol.is_sdp

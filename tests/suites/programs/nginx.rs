@@ -14,27 +14,27 @@ const PORT: u16 = 8080;
 
 /// Workers that share the master's listener, workers with a listener each, and a single process.
 pub(crate) const CASES: &[Case] = &[
-    Case {
-        name: "nginx: 2 workers",
-        port: PORT,
-        start: |scene| start(scene, "worker_processes 2;", ""),
+    Case::new(
+        "nginx: 2 workers",
+        PORT,
+        |scene| start(scene, "worker_processes 2;", ""),
         run_clients,
-        end: Signal::SIGQUIT,
-    },
-    Case {
-        name: "nginx: 2 workers, reuseport",
-        port: PORT,
-        start: |scene| start(scene, "worker_processes 2;", "reuseport"),
+    )
+    .ended_by(Signal::SIGQUIT),
+    Case::new(
+        "nginx: 2 workers, reuseport",
+        PORT,
+        |scene| start(scene, "worker_processes 2;", "reuseport"),
         run_clients,
-        end: Signal::SIGQUIT,
-    },
-    Case {
-        name: "nginx: one process",
-        port: PORT,
-        start: |scene| start(scene, "master_process off;", ""),
+    )
+    .ended_by(Signal::SIGQUIT),
+    Case::new(
+        "nginx: one process",
+        PORT,
+        |scene| start(scene, "master_process off;", ""),
         run_clients,
-        end: Signal::SIGQUIT,
-    },
+    )
+    .ended_by(Signal::SIGQUIT),
 ];
 
 /// The length of the file that is sent by `sendfile`.

@@ -17,13 +17,13 @@ use crate::scene::{HOST, Scene};
 const PORT: u16 = 5432;
 
 /// The only case.
-pub(crate) const CASES: &[Case] = &[Case {
-    name: "PostgreSQL: pgbench, a long answer",
-    port: PORT,
+pub(crate) const CASES: &[Case] = &[Case::new(
+    "PostgreSQL: pgbench, a long answer",
+    PORT,
     start,
     run_clients,
-    end: Signal::SIGINT,
-}];
+)
+.ended_by(Signal::SIGINT)];
 
 /// The directory in which Debian keeps the programs of the newest installed version.
 fn bin() -> Result<PathBuf> {

@@ -3,7 +3,6 @@
 use std::fs;
 
 use anyhow::{Result, ensure};
-use nix::sys::signal::Signal;
 use stack_tests::Program;
 
 use crate::arrangement::Side;
@@ -21,27 +20,26 @@ const ECHO_CLIENTS: &str = include_str!("echo_clients.py");
 
 /// A server with a thread per connection, and a server with one thread.
 pub(crate) const CASES: &[Case] = &[
-    Case {
-        name: "Python: http.server",
-        port: HTTP_PORT,
-        start: |scene| {
+    Case::new(
+        "Python: http.server",
+        HTTP_PORT,
+        |scene| {
             fs::create_dir(scene.path("www"))?;
             scene.file("www/file", 3_000_001)?;
             let server = scene.server(INTERPRETER);
             let words = format!("-m http.server --bind {HOST} --directory www {HTTP_PORT}");
             server.args_line(&words).spawn()
         },
-        run_clients: fetch,
-        end: Signal::SIGTERM,
-    },
-    Case {
-        name: "Python: asyncio echo server",
-        port: ECHO_PORT,
-        start: |scene| {
+        fetch,
+    ),
+    Case::new(
+        "Python: asyncio echo server",
+        ECHO_PORT,
+        |scene| {
             let server = script(scene.server(INTERPRETER), ECHO_SERVER);
             server.args_line(&format!("{HOST} {ECHO_PORT}")).spawn()
         },
-        run_clients: |scene, side| {
+        |scene, side| {
             let clients = script(scene.program(side, INTERPRETER), ECHO_CLIENTS);
             let turns = if scene.is_long() { 2_000 } else { 20 };
             scene
@@ -49,8 +47,7 @@ pub(crate) const CASES: &[Case] = &[
                 .prints("done")
                 .map(drop)
         },
-        end: Signal::SIGTERM,
-    },
+    ),
 ];
 
 /// An interpreter with a script; arguments may follow.

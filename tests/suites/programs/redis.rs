@@ -4,7 +4,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use nix::sys::signal::Signal;
 use stack_tests::Running;
 
 use crate::arrangement::Side;
@@ -17,21 +16,19 @@ const SECOND_PORT: u16 = 6380;
 
 /// All uses.
 pub(crate) const CASES: &[Case] = &[
-    Case {
-        name: "redis: redis-benchmark, a value of 8 MiB",
-        port: PORT,
-        start: |scene| start(scene, ""),
-        run_clients: benchmark,
-        end: Signal::SIGTERM,
-    },
-    Case {
-        name: "redis: BGSAVE under load",
-        port: PORT,
+    Case::new(
+        "redis: redis-benchmark, a value of 8 MiB",
+        PORT,
+        |scene| start(scene, ""),
+        benchmark,
+    ),
+    Case::new(
+        "redis: BGSAVE under load",
+        PORT,
         // The child is slowed down, so that it runs while the load continues.
-        start: |scene| start(scene, "--rdb-key-save-delay 50"),
-        run_clients: snapshot,
-        end: Signal::SIGTERM,
-    },
+        |scene| start(scene, "--rdb-key-save-delay 50"),
+        snapshot,
+    ),
 ];
 
 fn start(scene: &Scene, more: &str) -> Result<Running> {
