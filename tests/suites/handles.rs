@@ -64,12 +64,12 @@ fn every_export_has_its_rows() -> Result<()> {
     let arguments = read("tests/c/bad_arguments.c")?;
     for export in read("dat-api/libdat2/exports.txt")?.lines() {
         let takes_no_handle = WITHOUT_HANDLE.iter().any(|(name, _)| *name == export);
-        let row = format!("{{ \"{export}\", ");
+        let row = format!("ROW({export}, ");
         ensure!(
             takes_no_handle || handles.contains(&row),
             "{export} has no row in bad_handles.c"
         );
-        let rows = [format!("ROW({export}, "), format!("check(\"{export}\", ")];
+        let rows = [row, format!("check(\"{export}\", ")];
         let is_row = |row: &String| arguments.contains(row.as_str());
         ensure!(
             rows.iter().any(is_row) || takes_nothing_else(export)?,

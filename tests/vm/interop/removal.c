@@ -33,7 +33,7 @@
 #include <string.h>
 #include <time.h>
 
-#include <dat2/udat.h>
+#include "../../c/words.h"
 
 #define PAIRS_MAX 8u
 #define DEPTH 4u
@@ -68,17 +68,6 @@ static struct end ends[2 * PAIRS_MAX]; /* of pair i: 2 * i connects, 2 * i + 1 a
 static unsigned pairs, limit_s;
 static atomic_uint ended;
 static char *buffer; /* a source and a sink for each pair */
-
-static void must(const char *call, DAT_RETURN ret)
-{
-	const char *major = "?", *minor = "?";
-
-	if (ret == DAT_SUCCESS)
-		return;
-	dat_strerror(ret, &major, &minor);
-	printf("FAILED %s: 0x%08x %s %s\n", call, (unsigned)ret, major, minor);
-	exit(1);
-}
 
 static _Noreturn void abort_with(const char *why)
 {

@@ -54,7 +54,7 @@ wait_until() {
     local end=$((SECONDS + patience))
     until "$@"; do
         [ $SECONDS -lt $end ] || return 1
-        ! grep -qE "^(FAILED|ABORTED)" "$work/1" "$work/2" 2> /dev/null || return 1
+        ! grep -qE "^(RETURN|ABORTED)" "$work/1" "$work/2" 2> /dev/null || return 1
         sleep 0.2
     done
 }

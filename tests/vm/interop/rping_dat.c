@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <dat2/udat.h>
+#include "../../c/words.h"
 
 #define PATIENCE_US 50000000u
 /*
@@ -54,17 +54,6 @@ static DAT_LMR_CONTEXT lmr_context;
 static DAT_RMR_CONTEXT rmr_context;
 static struct area *area;
 static unsigned received;
-
-static void must(const char *call, DAT_RETURN ret)
-{
-	const char *major = "?", *minor = "?";
-
-	if (ret == DAT_SUCCESS)
-		return;
-	dat_strerror(ret, &major, &minor);
-	printf("FAILED %s: 0x%08x %s %s\n", call, (unsigned)ret, major, minor);
-	exit(1);
-}
 
 static _Noreturn void abort_with(const char *why)
 {
