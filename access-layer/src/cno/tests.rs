@@ -8,7 +8,7 @@ use dat_abi::*;
 use crate::cno::Cno;
 use crate::fake_rnic::FakeRnic;
 use crate::handle::Handle;
-use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, software_word};
+use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, software_word, succeed};
 
 const EMPTY: u32 = 0x000D_0000;
 
@@ -48,7 +48,7 @@ fn evds_of_another_ia_are_refused() {
     assert_eq!(created, Err(0x8005_0013));
     let evd = software_evd(&dat, ptr::null_mut());
     assert_eq!(call!(dat, evd_modify_cno, evd, cno), 0x8005_0013);
-    assert_eq!(call!(other, cno_free, cno), SUCCESS);
+    succeed!(other, cno_free, cno);
 }
 
 #[test]
@@ -65,10 +65,7 @@ fn creation_and_query_check_their_arguments() {
         0x8006_0027
     );
     let mut param = DatCnoParam::zeroed();
-    assert_eq!(
-        call!(dat, cno_query, cno, 0xFFFF_FFFF, &raw mut param),
-        SUCCESS
-    );
+    succeed!(dat, cno_query, cno, 0xFFFF_FFFF, &raw mut param);
     assert_eq!(param.proxy_type, DAT_PROXY_TYPE_AGENT);
 }
 
@@ -96,7 +93,7 @@ fn a_waiter_is_woken_by_any_of_its_evds() {
     let cno = dat.cno();
     let software = software_evd(dat, cno);
     let recv = pair.ends[1].recv;
-    assert_eq!(call!(dat, evd_modify_cno, recv, cno), SUCCESS);
+    succeed!(dat, evd_modify_cno, recv, cno);
     let word = cno.expose_provenance();
     let wait = || {
         dat.cno_wait(ptr::with_exposed_provenance_mut(word), LONG_US)
@@ -129,7 +126,7 @@ fn completions_trigger_again_after_the_evd_was_drained() {
     let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
     let cno = pair.dat.cno();
     let recv = pair.ends[1].recv;
-    assert_eq!(call!(pair.dat, evd_modify_cno, recv, cno), SUCCESS);
+    succeed!(pair.dat, evd_modify_cno, recv, cno);
     for _ in 0..5 {
         for _ in 0..3 {
             assert_eq!(pair.recv(1, 1, 0), SUCCESS);
@@ -149,7 +146,7 @@ fn reported_completions_do_not_trigger_again_before_a_poll() {
     let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
     let cno = pair.dat.cno();
     let recv = pair.ends[1].recv;
-    assert_eq!(call!(pair.dat, evd_modify_cno, recv, cno), SUCCESS);
+    succeed!(pair.dat, evd_modify_cno, recv, cno);
     for _ in 0..2 {
         assert_eq!(pair.recv(1, 1, 0), SUCCESS);
     }
@@ -194,14 +191,11 @@ fn a_disabled_evd_does_not_trigger_until_it_is_enabled() {
     let dat = Dat::open();
     let cno = dat.cno();
     let evd = software_evd(&dat, cno);
-    assert_eq!(call!(dat, evd_disable, evd), SUCCESS);
+    succeed!(dat, evd_disable, evd);
     assert_eq!(dat.post_software(evd, 1), SUCCESS);
     assert_eq!(dat.cno_wait(cno, 0), Err((EMPTY, ptr::null_mut())));
     let mut param = DatEvdParam::zeroed();
-    assert_eq!(
-        call!(dat, evd_query, evd, DAT_EVD_FIELD_ALL, &raw mut param),
-        SUCCESS
-    );
+    succeed!(dat, evd_query, evd, DAT_EVD_FIELD_ALL, &raw mut param);
     assert_eq!(
         param.evd_state,
         DAT_EVD_STATE_DISABLED | DAT_EVD_STATE_WAITABLE
@@ -209,7 +203,7 @@ fn a_disabled_evd_does_not_trigger_until_it_is_enabled() {
     assert_eq!(param.cno_handle, cno);
     assert!(dat.wait(evd, 0, 1).is_ok());
     assert_eq!(dat.post_software(evd, 1), SUCCESS);
-    assert_eq!(call!(dat, evd_enable, evd), SUCCESS);
+    succeed!(dat, evd_enable, evd);
     assert_eq!(dat.cno_wait(cno, 0), Ok(evd));
 }
 
@@ -218,19 +212,19 @@ fn an_evd_can_change_its_cno() {
     let dat = Dat::open();
     let (first, second) = (dat.cno(), dat.cno());
     let evd = software_evd(&dat, first);
-    assert_eq!(call!(dat, evd_modify_cno, evd, second), SUCCESS);
-    assert_eq!(call!(dat, cno_free, first), SUCCESS);
+    succeed!(dat, evd_modify_cno, evd, second);
+    succeed!(dat, cno_free, first);
     assert_eq!(dat.post_software(evd, 1), SUCCESS);
     assert_eq!(dat.cno_wait(second, 0), Ok(evd));
-    assert_eq!(call!(dat, evd_modify_cno, evd, second), SUCCESS);
+    succeed!(dat, evd_modify_cno, evd, second);
     assert_eq!(
         dat.cno_wait(second, 0),
         Ok(evd),
         "queued events trigger a new CNO"
     );
     assert_eq!(call!(dat, cno_free, second), 0x8007_0043);
-    assert_eq!(call!(dat, evd_modify_cno, evd, ptr::null_mut()), SUCCESS);
-    assert_eq!(call!(dat, cno_free, second), SUCCESS);
+    succeed!(dat, evd_modify_cno, evd, ptr::null_mut());
+    succeed!(dat, cno_free, second);
     assert_eq!(call!(dat, cno_free, second), 0x8005_0013);
     assert_eq!(call!(dat, evd_modify_cno, evd, second), 0x8005_0013);
 }
@@ -241,9 +235,9 @@ fn triggers_of_a_freed_evd_are_discarded() {
     let cno = dat.cno();
     let evd = software_evd(&dat, cno);
     assert_eq!(dat.post_software(evd, 1), SUCCESS);
-    assert_eq!(call!(dat, evd_free, evd), SUCCESS);
+    succeed!(dat, evd_free, evd);
     assert_eq!(dat.cno_wait(cno, 0), Err((EMPTY, ptr::null_mut())));
-    assert_eq!(call!(dat, cno_free, cno), SUCCESS);
+    succeed!(dat, cno_free, cno);
 }
 
 #[test]
@@ -261,8 +255,8 @@ fn freeing_a_cno_fails_its_waits_and_its_evds_are_kept_during_a_wait() {
         });
         await_waiter(&dat, cno);
         assert_eq!(call!(dat, evd_free, evd), 0x8007_004A);
-        assert_eq!(call!(dat, evd_modify_cno, evd, ptr::null_mut()), SUCCESS);
-        assert_eq!(call!(dat, cno_free, cno), SUCCESS);
+        succeed!(dat, evd_modify_cno, evd, ptr::null_mut());
+        succeed!(dat, cno_free, cno);
         assert_eq!(waiter.join().unwrap(), Err(0x8007_0044));
     });
     assert_eq!(
@@ -274,8 +268,7 @@ fn freeing_a_cno_fails_its_waits_and_its_evds_are_kept_during_a_wait() {
 /// Calls `dat_cno_fd_create`.
 fn fd_cno(dat: &Dat) -> (DatCnoHandle, DatFd) {
     let (mut fd, mut cno) = (-1, ptr::null_mut());
-    let code = call!(dat, cno_fd_create, dat.ia, &raw mut fd, &raw mut cno);
-    assert_eq!(code, SUCCESS);
+    succeed!(dat, cno_fd_create, dat.ia, &raw mut fd, &raw mut cno);
     (cno, fd)
 }
 
@@ -327,7 +320,7 @@ fn a_wait_or_a_removed_evd_clears_the_descriptor() {
     assert!(!is_readable(fd));
     assert_eq!(dat.post_software(evd, 2), SUCCESS);
     assert!(is_readable(fd));
-    assert_eq!(call!(dat, evd_free, evd), SUCCESS);
+    succeed!(dat, evd_free, evd);
     assert!(!is_readable(fd));
 }
 
@@ -336,7 +329,7 @@ fn a_cno_with_a_descriptor_reports_it_and_has_no_agent() {
     let dat = Dat::open();
     let (cno, fd) = fd_cno(&dat);
     let mut param = DatCnoParam::zeroed();
-    assert_eq!(call!(dat, cno_query, cno, 0, &raw mut param), SUCCESS);
+    succeed!(dat, cno_query, cno, 0, &raw mut param);
     assert_eq!(param.proxy_type, DAT_PROXY_TYPE_FD);
     // SAFETY: the proxy type selects this member.
     assert_eq!(unsafe { param.proxy.fd }, fd);
@@ -381,9 +374,9 @@ fn with_agent(test: impl FnOnce(&Dat, DatCnoHandle, DatOsWaitProxyAgent, &Receiv
     let dat = Dat::open();
     let mut cno = ptr::null_mut();
     let agent = agent(&reports);
-    assert_eq!(call!(dat, cno_create, dat.ia, agent, &raw mut cno), SUCCESS);
+    succeed!(dat, cno_create, dat.ia, agent, &raw mut cno);
     test(&dat, cno, agent, &reported);
-    assert_eq!(call!(dat, ia_close, dat.ia, DAT_CLOSE_ABRUPT_FLAG), SUCCESS);
+    succeed!(dat, ia_close, dat.ia, DAT_CLOSE_ABRUPT_FLAG);
     // Every due call has been made or dropped, so the sender is no longer used.
     drop(reports);
 }
@@ -393,7 +386,7 @@ fn an_agent_is_called_once_and_has_to_be_set_again() {
     with_agent(|dat, cno, agent, reported| {
         let evd = software_evd(dat, cno);
         let mut param = DatCnoParam::zeroed();
-        assert_eq!(call!(dat, cno_query, cno, 0, &raw mut param), SUCCESS);
+        succeed!(dat, cno_query, cno, 0, &raw mut param);
         // SAFETY: the proxy type of this CNO selects the agent.
         let queried = unsafe { param.proxy.agent };
         assert_eq!(queried.instance_data, agent.instance_data);
@@ -407,7 +400,7 @@ fn an_agent_is_called_once_and_has_to_be_set_again() {
         assert_eq!(dat.post_software(evd, 1), SUCCESS);
         assert_eq!(dat.cno_wait(cno, 0), Ok(evd));
         assert!(reported.try_recv().is_err());
-        assert_eq!(call!(dat, cno_modify_agent, cno, agent), SUCCESS);
+        succeed!(dat, cno_modify_agent, cno, agent);
         assert_eq!(dat.post_software(evd, 1), SUCCESS);
         assert_eq!(reported.recv_timeout(LIMIT), Ok(evd.addr()));
     });
@@ -419,10 +412,7 @@ fn no_agent_is_called_after_it_was_replaced() {
         let evd = software_evd(dat, cno);
         for _ in 0..100 {
             assert_eq!(dat.post_software(evd, 1), SUCCESS);
-            assert_eq!(
-                call!(dat, cno_modify_agent, cno, DatOsWaitProxyAgent::zeroed()),
-                SUCCESS
-            );
+            succeed!(dat, cno_modify_agent, cno, DatOsWaitProxyAgent::zeroed());
             let calls = reported.try_iter().count();
             assert!(calls <= 1);
             assert!(dat.dequeue(evd).is_ok());
@@ -458,7 +448,7 @@ fn an_agent_may_free_its_evd_its_cno_and_close_the_ia() {
         instance_data: (&raw mut shared).cast(),
         proxy_agent_func: Some(free_everything),
     };
-    assert_eq!(call!(shared.0, cno_modify_agent, cno, agent), SUCCESS);
+    succeed!(shared.0, cno_modify_agent, cno, agent);
     assert_eq!(shared.0.post_software(evd, 1), SUCCESS);
     for call in ["dequeue", "evd_free", "cno_free", "ia_close"] {
         assert_eq!(reported.recv_timeout(LIMIT), Ok(SUCCESS), "{call}");
@@ -548,7 +538,7 @@ fn an_agent_is_called_for_an_evd_whose_trigger_no_thread_has_taken() {
             assert_eq!(dat.post_software(evd, 1), SUCCESS);
             assert_eq!(reported.recv_timeout(LIMIT), Ok(evd.addr()));
             assert!(dat.dequeue(evd).is_ok());
-            assert_eq!(call!(dat, cno_modify_agent, cno, agent), SUCCESS);
+            succeed!(dat, cno_modify_agent, cno, agent);
         }
         assert_eq!(dat.cno_wait(cno, 0), Ok(evd));
         assert_eq!(dat.cno_wait(cno, 0), Err((EMPTY, ptr::null_mut())), "once");
@@ -560,7 +550,7 @@ fn a_poller_that_keeps_events_queued_is_triggered_by_more() {
     let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
     let cno = pair.dat.cno();
     let recv = pair.ends[1].recv;
-    assert_eq!(call!(pair.dat, evd_modify_cno, recv, cno), SUCCESS);
+    succeed!(pair.dat, evd_modify_cno, recv, cno);
     let arrive = || {
         assert_eq!(pair.recv(1, 1, 0), SUCCESS);
         assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
@@ -582,15 +572,15 @@ fn an_enabled_evd_triggers_for_earlier_events() {
     let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
     let (cno, fd) = fd_cno(&pair.dat);
     let recv = pair.ends[1].recv;
-    assert_eq!(call!(pair.dat, evd_modify_cno, recv, cno), SUCCESS);
-    assert_eq!(call!(pair.dat, evd_disable, recv), SUCCESS);
+    succeed!(pair.dat, evd_modify_cno, recv, cno);
+    succeed!(pair.dat, evd_disable, recv);
     for taken in [true, false] {
         assert_eq!(pair.recv(1, 1, 0), SUCCESS);
         assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
         assert!(!taken || pair.dat.dequeue(recv).is_ok());
     }
     assert!(!is_readable(fd));
-    assert_eq!(call!(pair.dat, evd_enable, recv), SUCCESS);
+    succeed!(pair.dat, evd_enable, recv);
     assert!(is_readable(fd));
     assert_eq!(take_trigger(&pair.dat, cno), Ok(recv));
 }
@@ -622,7 +612,7 @@ fn threads_that_wait_for_the_agent_do_not_delay_waiters() {
         instance_data: ptr::from_ref(&slow).cast_mut().cast(),
         proxy_agent_func: Some(be_slow),
     };
-    assert_eq!(call!(dat, cno_modify_agent, cno, agent), SUCCESS);
+    succeed!(dat, cno_modify_agent, cno, agent);
     assert_eq!(dat.post_software(evds[0], 1), SUCCESS);
     has_begun.recv().unwrap();
     assert_eq!(dat.cno_wait(cno, 0), Ok(evds[0]));
@@ -635,7 +625,7 @@ fn threads_that_wait_for_the_agent_do_not_delay_waiters() {
                     ptr::with_exposed_provenance_mut(word),
                     DatOsWaitProxyAgent::zeroed(),
                 );
-                assert_eq!(call!(dat, cno_modify_agent, cno, none), SUCCESS);
+                succeed!(dat, cno_modify_agent, cno, none);
             });
         }
         // Nothing shows that the threads wait. If they begin later, this test checks nothing.

@@ -42,10 +42,9 @@ impl Attempt {
         let len = i32::try_from(private_data.len()).unwrap();
         let bytes = private_data.as_ptr().cast::<c_void>();
         let (qual, qos) = (self.conn_qual, DAT_QOS_BEST_EFFORT);
-        let code = call!(
+        succeed!(
             self.dat, ep_connect, ep, address, qual, timeout_us, len, bytes, qos, 0
         );
-        assert_eq!(code, SUCCESS);
     }
 
     /// Returns the request and its private data.
@@ -53,7 +52,7 @@ impl Attempt {
         let cr = self.dat.request(self.requests);
         let mut param = DatCrParam::zeroed();
         let all = DAT_CR_FIELD_ALL;
-        assert_eq!(call!(self.dat, cr_query, cr, all, &raw mut param), SUCCESS);
+        succeed!(self.dat, cr_query, cr, all, &raw mut param);
         // SAFETY: the provider's bytes are valid until the request is answered.
         let received = unsafe { bytes_of(param.private_data, param.private_data_size) };
         (cr, received)
@@ -82,10 +81,7 @@ impl Attempt {
     fn state(&self, end: &End) -> DatEpState {
         let mut state = 99;
         let null = ptr::null_mut();
-        assert_eq!(
-            call!(self.dat, ep_get_status, end.ep, &raw mut state, null, null),
-            SUCCESS
-        );
+        succeed!(self.dat, ep_get_status, end.ep, &raw mut state, null, null);
         state
     }
 }
@@ -113,10 +109,7 @@ pub(super) fn private_data_reaches_both_sides<R: Rnic>(params: &str) {
         attempt.expect_carried(&received, question);
         let len = i32::try_from(answer.len()).unwrap();
         let ep = attempt.passive.ep;
-        assert_eq!(
-            call!(attempt.dat, cr_accept, cr, ep, len, answer.as_ptr().cast()),
-            SUCCESS
-        );
+        succeed!(attempt.dat, cr_accept, cr, ep, len, answer.as_ptr().cast());
         let received = attempt.expect(&attempt.active, DAT_CONNECTION_EVENT_ESTABLISHED);
         attempt.expect_carried(&received, answer);
         attempt.expect(&attempt.passive, DAT_CONNECTION_EVENT_ESTABLISHED);
@@ -133,10 +126,7 @@ pub(super) fn a_rejection_carries_private_data<R: Rnic>(params: &str) {
     let attempt = Attempt::new::<R>(params);
     attempt.connect(LONG_US, b"please");
     let (cr, _) = attempt.request();
-    assert_eq!(
-        call!(attempt.dat, cr_reject, cr, 2, b"no".as_ptr().cast()),
-        SUCCESS
-    );
+    succeed!(attempt.dat, cr_reject, cr, 2, b"no".as_ptr().cast());
     let received = attempt.expect(&attempt.active, DAT_CONNECTION_EVENT_PEER_REJECTED);
     attempt.expect_carried(&received, b"no");
     assert_eq!(attempt.state(&attempt.active), DAT_EP_STATE_DISCONNECTED);
@@ -144,7 +134,7 @@ pub(super) fn a_rejection_carries_private_data<R: Rnic>(params: &str) {
 
 pub(super) fn a_connect_without_listener_is_refused<R: Rnic>(params: &str) {
     let attempt = Attempt::new::<R>(params);
-    assert_eq!(call!(attempt.dat, psp_free, attempt.psp), SUCCESS);
+    succeed!(attempt.dat, psp_free, attempt.psp);
     // Providers may retry for a while, in case the service is about to listen.
     attempt.connect(LONG_US, b"");
     attempt.expect(&attempt.active, DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
@@ -161,7 +151,7 @@ pub(super) fn an_unanswered_request_times_out<R: Rnic>(params: &str) {
         assert_eq!(attempt.state(&attempt.active), DAT_EP_STATE_DISCONNECTED);
         if let Ok((event, _)) = requested {
             let cr = request_of(&event);
-            assert_eq!(call!(attempt.dat, cr_reject, cr, 0, ptr::null()), SUCCESS);
+            succeed!(attempt.dat, cr_reject, cr, 0, ptr::null());
             return;
         }
     }

@@ -20,6 +20,18 @@ macro_rules! call {
 }
 pub(crate) use call;
 
+/// Calls a slot of the table, which must succeed.
+macro_rules! succeed {
+    ($dat:expr, $slot:ident $(, $arg:expr)* $(,)?) => {
+        assert_eq!(
+            $crate::conformance::consumer::call!($dat, $slot $(, $arg)*),
+            $crate::conformance::consumer::SUCCESS,
+            stringify!($slot)
+        )
+    };
+}
+pub(crate) use succeed;
+
 pub(crate) const SUCCESS: u32 = 0;
 /// The code of a call with a handle that is dead, or of another kind.
 pub(super) const fn invalid_handle(subtype: DatReturnSubtype) -> u32 {
@@ -101,7 +113,7 @@ impl Dat {
     pub(crate) fn attr(&self) -> DatIaAttr {
         let (mut attr, evd, no_provider) = (DatIaAttr::zeroed(), ptr::null_mut(), ptr::null_mut());
         let all = DAT_IA_FIELD_ALL;
-        let code = call!(
+        succeed!(
             self,
             ia_query,
             self.ia,
@@ -111,7 +123,6 @@ impl Dat {
             0,
             no_provider
         );
-        assert_eq!(code, SUCCESS);
         attr
     }
 
@@ -119,8 +130,7 @@ impl Dat {
     pub(crate) fn named(&self, name: &str) -> Option<String> {
         let (mut attr, evd, no_ia) = (DatProviderAttr::zeroed(), ptr::null_mut(), ptr::null_mut());
         let all = DAT_PROVIDER_FIELD_ALL;
-        let code = call!(self, ia_query, self.ia, evd, 0, no_ia, all, &raw mut attr);
-        assert_eq!(code, SUCCESS);
+        succeed!(self, ia_query, self.ia, evd, 0, no_ia, all, &raw mut attr);
         let count = usize::try_from(attr.num_provider_specific_attr).unwrap();
         // SAFETY: `count` attributes of two strings each are valid as long as the IA is open.
         let all = unsafe { std::slice::from_raw_parts(attr.provider_specific_attr, count) };
@@ -132,7 +142,7 @@ impl Dat {
 
     pub(crate) fn pz(&self) -> DatPzHandle {
         let mut pz = ptr::null_mut();
-        assert_eq!(call!(self, pz_create, self.ia, &raw mut pz), SUCCESS);
+        succeed!(self, pz_create, self.ia, &raw mut pz);
         pz
     }
 
@@ -156,10 +166,7 @@ impl Dat {
     pub(crate) fn cno(&self) -> DatCnoHandle {
         let mut cno = ptr::null_mut();
         let agent = DatOsWaitProxyAgent::zeroed();
-        assert_eq!(
-            call!(self, cno_create, self.ia, agent, &raw mut cno),
-            SUCCESS
-        );
+        succeed!(self, cno_create, self.ia, agent, &raw mut cno);
         cno
     }
 
@@ -178,7 +185,7 @@ impl Dat {
         };
         // The in-memory RNIC accesses the bytes by their address, as a device does.
         memory.as_ptr().expose_provenance();
-        let code = call!(
+        succeed!(
             self,
             lmr_create,
             self.ia,
@@ -192,13 +199,9 @@ impl Dat {
             ptr::null_mut(),
             ptr::null_mut(),
             ptr::null_mut(),
-            ptr::null_mut(),
+            ptr::null_mut()
         );
-        assert_eq!(code, SUCCESS);
-        assert_eq!(
-            call!(self, lmr_query, lmr, DAT_LMR_FIELD_ALL, &raw mut param),
-            SUCCESS
-        );
+        succeed!(self, lmr_query, lmr, DAT_LMR_FIELD_ALL, &raw mut param);
         (lmr, param)
     }
 
@@ -311,18 +314,17 @@ impl Pair {
         let (psp, conn_qual) = dat.psp(requests);
         let (address, qos) = (dat.attr().ia_address_ptr, DAT_QOS_BEST_EFFORT);
         let (ep, none) = (ends[0].ep, ptr::null());
-        let code = call!(
+        succeed!(
             dat, ep_connect, ep, address, conn_qual, LONG_US, 0, none, qos, 0
         );
-        assert_eq!(code, SUCCESS);
         let cr = dat.request(requests);
-        assert_eq!(call!(dat, cr_accept, cr, ends[1].ep, 0, none), SUCCESS);
+        succeed!(dat, cr_accept, cr, ends[1].ep, 0, none);
         for end in ends {
             let (event, _) = dat.wait(end.connect, LONG_US, 1).unwrap();
             assert_eq!(event.event_number, DAT_CONNECTION_EVENT_ESTABLISHED);
         }
-        assert_eq!(call!(dat, psp_free, psp), SUCCESS);
-        assert_eq!(call!(dat, evd_free, requests), SUCCESS);
+        succeed!(dat, psp_free, psp);
+        succeed!(dat, evd_free, requests);
     }
 
     /// Returns `len` bytes of the memory from `offset`.
@@ -368,7 +370,7 @@ impl Dat {
     pub(crate) fn psp(&self, requests: DatEvdHandle) -> (DatPspHandle, DatConnQual) {
         let (mut psp, mut conn_qual) = (ptr::null_mut(), 0);
         let (qual, flag) = (&raw mut conn_qual, DAT_PSP_CONSUMER_FLAG);
-        let code = call!(
+        succeed!(
             self,
             psp_create_any,
             self.ia,
@@ -377,7 +379,6 @@ impl Dat {
             flag,
             &raw mut psp
         );
-        assert_eq!(code, SUCCESS);
         (psp, conn_qual)
     }
 
@@ -398,7 +399,7 @@ impl Dat {
         attr.recv_completion_flags = recv_flags;
         attr.request_completion_flags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
         let mut ep = ptr::null_mut();
-        let code = call!(
+        succeed!(
             self,
             ep_create,
             self.ia,
@@ -409,7 +410,6 @@ impl Dat {
             &raw const attr,
             &raw mut ep
         );
-        assert_eq!(code, SUCCESS);
         End {
             ep,
             recv,

@@ -33,15 +33,9 @@ fn expect_one_end(pair: &Pair) {
 pub(super) fn each_side_is_notified_of_the_end_once<R: Rnic>(params: &str) {
     for flags in [DAT_CLOSE_ABRUPT_FLAG, DAT_CLOSE_GRACEFUL_FLAG] {
         let pair = pair::<R>(params);
-        assert_eq!(
-            call!(pair.dat, ep_disconnect, pair.ends[0].ep, flags),
-            SUCCESS
-        );
+        succeed!(pair.dat, ep_disconnect, pair.ends[0].ep, flags);
         expect_one_end(&pair);
-        assert_eq!(
-            call!(pair.dat, ep_disconnect, pair.ends[1].ep, flags),
-            SUCCESS
-        );
+        succeed!(pair.dat, ep_disconnect, pair.ends[1].ep, flags);
         assert!(pair.dat.dequeue(pair.ends[1].connect).is_err());
     }
     // Both ends disconnect at the same time.
@@ -53,10 +47,7 @@ pub(super) fn each_side_is_notified_of_the_end_once<R: Rnic>(params: &str) {
                 let dat = &pair.dat;
                 scope.spawn(move || {
                     let ep = std::ptr::with_exposed_provenance_mut(word);
-                    assert_eq!(
-                        call!(dat, ep_disconnect, ep, DAT_CLOSE_ABRUPT_FLAG),
-                        SUCCESS
-                    );
+                    succeed!(dat, ep_disconnect, ep, DAT_CLOSE_ABRUPT_FLAG);
                 });
             }
         });
@@ -70,10 +61,7 @@ pub(super) fn posted_receives_are_flushed<R: Rnic>(params: &str) {
         assert_eq!(pair.recv(0, cookie, 0), SUCCESS);
     }
     let ep = pair.ends[0].ep;
-    assert_eq!(
-        call!(pair.dat, ep_disconnect, ep, DAT_CLOSE_ABRUPT_FLAG),
-        SUCCESS
-    );
+    succeed!(pair.dat, ep_disconnect, ep, DAT_CLOSE_ABRUPT_FLAG);
     // The receives were flushed before the call returned.
     for cookie in 0..4 {
         let flushed = dto(&pair.dat.dequeue(pair.ends[0].recv).unwrap());
@@ -96,13 +84,10 @@ pub(super) fn a_disconnected_endpoint_can_be_used_again<R: Rnic>(params: &str) {
     let pair = pair::<R>(params);
     for round in 0..5 {
         let ep = pair.ends[round % 2].ep;
-        assert_eq!(
-            call!(pair.dat, ep_disconnect, ep, DAT_CLOSE_ABRUPT_FLAG),
-            SUCCESS
-        );
+        succeed!(pair.dat, ep_disconnect, ep, DAT_CLOSE_ABRUPT_FLAG);
         expect_one_end(&pair);
         for end in &pair.ends {
-            assert_eq!(call!(pair.dat, ep_reset, end.ep), SUCCESS);
+            succeed!(pair.dat, ep_reset, end.ep);
         }
         pair.connect();
         pair.memory[0].store(u8::try_from(round).unwrap() + 1, Ordering::Relaxed);
@@ -125,7 +110,7 @@ pub(super) fn closing_the_ia_ends_everything<R: Rnic>(params: &str) {
         call!(dat, ia_close, dat.ia, DAT_CLOSE_GRACEFUL_FLAG),
         IA_IN_USE
     );
-    assert_eq!(call!(dat, ia_close, dat.ia, DAT_CLOSE_ABRUPT_FLAG), SUCCESS);
+    succeed!(dat, ia_close, dat.ia, DAT_CLOSE_ABRUPT_FLAG);
     assert_eq!(
         call!(dat, ia_close, dat.ia, DAT_CLOSE_ABRUPT_FLAG),
         invalid_handle(DAT_INVALID_HANDLE_IA)

@@ -40,7 +40,7 @@ pub(super) fn a_cno_returns_the_evd_that_triggered<R: Rnic>(params: &str) {
     let pair = pair::<R>(params);
     let (dat, cno) = (&pair.dat, pair.dat.cno());
     for end in &pair.ends {
-        assert_eq!(call!(dat, evd_modify_cno, end.recv, cno), SUCCESS);
+        succeed!(dat, evd_modify_cno, end.recv, cno);
     }
     for round in 0..20 {
         let (from, to) = (round % 2, 1 - round % 2);

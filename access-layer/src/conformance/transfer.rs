@@ -65,7 +65,7 @@ impl Bulk {
     fn recv(&self, end: usize, iov: &mut [DatLmrTriplet]) {
         let (ep, cookie) = (self.pair.ends[end].ep, DatContext::from_u64(2));
         let count = i32::try_from(iov.len()).unwrap();
-        let code = call!(
+        succeed!(
             self.pair.dat,
             ep_post_recv,
             ep,
@@ -74,13 +74,12 @@ impl Bulk {
             cookie,
             0
         );
-        assert_eq!(code, SUCCESS);
     }
 
     fn send(&self, end: usize, iov: &mut [DatLmrTriplet]) {
         let (ep, cookie) = (self.pair.ends[end].ep, DatContext::from_u64(1));
         let count = i32::try_from(iov.len()).unwrap();
-        let code = call!(
+        succeed!(
             self.pair.dat,
             ep_post_send,
             ep,
@@ -89,7 +88,6 @@ impl Bulk {
             cookie,
             0
         );
-        assert_eq!(code, SUCCESS);
     }
 
     fn done(&self, evd: DatEvdHandle) -> Finished {
@@ -200,18 +198,12 @@ pub(super) fn rdma_write_and_read_move_the_named_bytes<R: Rnic>(params: &str) {
         let mut local = bulk.local(0, 0, len);
         let remote = bulk.remote(1, 1000, len);
         let (remote, iov) = (&raw const remote, &raw mut local);
-        assert_eq!(
-            call!(dat, ep_post_rdma_write, end.ep, 1, iov, cookie, remote, 0),
-            SUCCESS
-        );
+        succeed!(dat, ep_post_rdma_write, end.ep, 1, iov, cookie, remote, 0);
         let written = bulk.done(end.request);
         assert_eq!(written, Finished::good(DAT_DTO_RDMA_WRITE, len, 5));
         let mut local = bulk.local(0, BIG / 2, len);
         let iov = &raw mut local;
-        assert_eq!(
-            call!(dat, ep_post_rdma_read, end.ep, 1, iov, cookie, remote, 0),
-            SUCCESS
-        );
+        succeed!(dat, ep_post_rdma_read, end.ep, 1, iov, cookie, remote, 0);
         let read = bulk.done(end.request);
         assert_eq!(read, Finished::good(DAT_DTO_RDMA_READ, len, 5));
         // The read was posted after the write, so it returned the written data.
@@ -229,18 +221,12 @@ pub(super) fn many_sends_arrive_in_order<R: Rnic>(params: &str) {
         for number in 0..50 {
             let mut iov = bulk.local(1, 0, 4096);
             let cookie = DatContext::from_u64(round * 50 + number);
-            assert_eq!(
-                call!(dat, ep_post_recv, to.ep, 1, &raw mut iov, cookie, 0),
-                SUCCESS
-            );
+            succeed!(dat, ep_post_recv, to.ep, 1, &raw mut iov, cookie, 0);
         }
         for number in 0..50_usize {
             let mut iov = bulk.local(0, 0, number * 37);
             let cookie = DatContext::from_u64(number as u64);
-            assert_eq!(
-                call!(dat, ep_post_send, from.ep, 1, &raw mut iov, cookie, 0),
-                SUCCESS
-            );
+            succeed!(dat, ep_post_send, from.ep, 1, &raw mut iov, cookie, 0);
         }
         for number in 0..50_usize {
             let received = bulk.done(to.recv);
@@ -267,10 +253,7 @@ pub(super) fn foreign_memory_is_not_reached<R: Rnic>(params: &str) {
         remote.rmr_context ^= key;
         let cookie = DatContext::from_u64(5);
         let (remote, iov) = (&raw const remote, &raw mut local);
-        assert_eq!(
-            call!(dat, ep_post_rdma_read, end.ep, 1, iov, cookie, remote, 0),
-            SUCCESS
-        );
+        succeed!(dat, ep_post_rdma_read, end.ep, 1, iov, cookie, remote, 0);
         let refused = bulk.done(end.request).status;
         assert!(
             matches!(

@@ -7,7 +7,7 @@ use super::{Counters, EvdCounters};
 use crate::delivery::count_receive;
 use crate::extension;
 use crate::fake_rnic::FakeRnic;
-use crate::harness::{LONG_US, Pair, SUCCESS, call};
+use crate::harness::{LONG_US, Pair, SUCCESS, succeed};
 
 type Entry = unsafe extern "C" fn(DatHandle, DatExtendedOp, DatVaList) -> DatReturn;
 
@@ -136,9 +136,9 @@ fn all_counters_of_an_ia_are_copied_and_reset() {
     );
     assert_eq!(one(ia, DCNT_IA_EP_CREATE), 0);
     let ep = pair.ends[0].ep;
-    assert_eq!(call!(pair.dat, ep_disconnect, ep, 0), SUCCESS);
+    succeed!(pair.dat, ep_disconnect, ep, 0);
     assert_eq!(one(ia, DCNT_IA_CM_DREQ_TX), 1);
-    assert_eq!(call!(pair.dat, ep_free, ep), SUCCESS);
+    succeed!(pair.dat, ep_free, ep);
     assert_eq!(one(ia, DCNT_IA_EP_FREE), 1);
 }
 

@@ -10,7 +10,7 @@ use crate::ep::Ep;
 use crate::evd::Evd;
 use crate::evd::wait::WakeOn;
 use crate::fake_rnic::FakeRnic;
-use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, dto, software_word};
+use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, dto, software_word, succeed};
 use crate::rnic::{AsyncEvent, CqToken};
 
 const THRESHOLD: DatCompletionFlags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
@@ -18,10 +18,7 @@ const DEFAULT: DatCompletionFlags = DAT_COMPLETION_DEFAULT_FLAG;
 
 fn param(dat: &Dat, evd: DatEvdHandle) -> DatEvdParam {
     let mut param = DatEvdParam::zeroed();
-    assert_eq!(
-        call!(dat, evd_query, evd, DAT_EVD_FIELD_ALL, &raw mut param),
-        SUCCESS
-    );
+    succeed!(dat, evd_query, evd, DAT_EVD_FIELD_ALL, &raw mut param);
     param
 }
 
@@ -262,7 +259,7 @@ fn an_unwaitable_evd_wakes_its_waiter_and_can_still_be_dequeued() {
     ] {
         let evd = dat.evd(flags);
         let ended = wait_during(&dat, evd, || {
-            assert_eq!(call!(dat, evd_set_unwaitable, evd), SUCCESS);
+            succeed!(dat, evd_set_unwaitable, evd);
         });
         assert_eq!(ended, Err((0x8007_0000, -1)));
         assert_eq!(dat.wait(evd, 0, 1).map(drop), Err((0x8007_0049, -1)));
@@ -272,7 +269,7 @@ fn an_unwaitable_evd_wakes_its_waiter_and_can_still_be_dequeued() {
         );
         assert_eq!(dat.post_software(evd, 7), SUCCESS);
         assert_eq!(software_word(&dat.dequeue(evd).unwrap()), 7);
-        assert_eq!(call!(dat, evd_clear_unwaitable, evd), SUCCESS);
+        succeed!(dat, evd_clear_unwaitable, evd);
         assert_eq!(dat.post_software(evd, 8), SUCCESS);
         assert!(dat.wait(evd, 0, 1).is_ok());
     }
@@ -285,9 +282,9 @@ fn closing_the_ia_ends_a_wait() {
         let evd = dat.evd(flags);
         let ended = wait_during(&dat, evd, || {
             if flags == DAT_EVD_DTO_FLAG {
-                assert_eq!(call!(dat, ia_close, dat.ia, DAT_CLOSE_ABRUPT_FLAG), SUCCESS);
+                succeed!(dat, ia_close, dat.ia, DAT_CLOSE_ABRUPT_FLAG);
             } else {
-                assert_eq!(call!(dat, evd_free, evd), SUCCESS);
+                succeed!(dat, evd_free, evd);
             }
         });
         assert_eq!(ended, Err((0x8001_0000, -1)));
@@ -345,7 +342,7 @@ fn a_lost_event_is_reported_and_ends_the_evd() {
     assert_eq!(dat.dequeue(evd).map(drop), Err(0x8007_0000));
     assert_eq!(dat.wait(evd, 0, 1).map(drop), Err((0x8007_0000, -1)));
     drop(pinned);
-    assert_eq!(call!(dat, evd_free, evd), SUCCESS);
+    succeed!(dat, evd_free, evd);
 }
 
 #[test]
@@ -378,14 +375,14 @@ fn resizing_keeps_what_is_queued_and_refuses_what_does_not_fit() {
     let evd = dat
         .try_evd(100, ptr::null_mut(), DAT_EVD_SOFTWARE_FLAG)
         .unwrap();
-    assert_eq!(call!(dat, evd_resize, evd, 100), SUCCESS);
+    succeed!(dat, evd_resize, evd, 100);
     assert_eq!(call!(dat, evd_resize, evd, 201), 0x8006_0026);
     assert_eq!(call!(dat, evd_resize, evd, 0), 0x8006_0026);
     for word in 1..=20 {
         assert_eq!(dat.post_software(evd, word), SUCCESS);
     }
     assert_eq!(call!(dat, evd_resize, evd, 19), 0x8007_0000);
-    assert_eq!(call!(dat, evd_resize, evd, 20), SUCCESS);
+    succeed!(dat, evd_resize, evd, 20);
     assert_eq!(dat.post_software(evd, 21), 0x800E_0000);
     assert_eq!(param(&dat, evd).evd_qlen, 20);
     assert_eq!(software_word(&dat.dequeue(evd).unwrap()), 1);
@@ -399,13 +396,13 @@ fn a_resized_evd_has_room_for_16_as_a_new_one_has() {
         DAT_EVD_SOFTWARE_FLAG | DAT_EVD_DTO_FLAG,
     ] {
         let evd = dat.try_evd(100, ptr::null_mut(), flags).unwrap();
-        assert_eq!(call!(dat, evd_resize, evd, 1), SUCCESS);
+        succeed!(dat, evd_resize, evd, 1);
         assert_eq!(param(&dat, evd).evd_qlen, 16);
         for word in 1..=16 {
             assert_eq!(dat.post_software(evd, word), SUCCESS, "event {word}");
         }
         assert_eq!(call!(dat, evd_resize, evd, 15), 0x8007_0000);
-        assert_eq!(call!(dat, evd_resize, evd, 16), SUCCESS);
+        succeed!(dat, evd_resize, evd, 16);
     }
 }
 
@@ -416,7 +413,7 @@ fn an_evd_in_use_is_not_freed_and_a_freed_one_is_unknown() {
     let user = dat.pin::<Evd<FakeRnic>>(evd).add_user().unwrap();
     assert_eq!(call!(dat, evd_free, evd), 0x8007_004A);
     drop(user);
-    assert_eq!(call!(dat, evd_free, evd), SUCCESS);
+    succeed!(dat, evd_free, evd);
     assert_eq!(call!(dat, evd_free, evd), 0x8005_0015);
     assert_eq!(call!(dat, evd_free, dat.async_evd), 0x8007_004A);
 }
@@ -622,13 +619,13 @@ fn waiting_and_interrupting_race_without_a_lost_wake_up() {
                     .map_err(|(code, _)| code)
             });
             if round % 2 == 0 {
-                assert_eq!(call!(dat, evd_set_unwaitable, evd), SUCCESS);
+                succeed!(dat, evd_set_unwaitable, evd);
                 let result = waiter.join().unwrap();
                 assert!(
                     matches!(result, Err(0x8007_0000 | 0x8007_0049)),
                     "{result:x?}"
                 );
-                assert_eq!(call!(dat, evd_clear_unwaitable, evd), SUCCESS);
+                succeed!(dat, evd_clear_unwaitable, evd);
             } else {
                 assert_eq!(dat.post_software(evd, 1), SUCCESS);
                 assert_eq!(waiter.join().unwrap(), Ok(()));
@@ -665,12 +662,12 @@ fn no_completions_remain_of_a_freed_ep() {
         assert_eq!(pair.recv(1, cookie, DEFAULT), SUCCESS);
     }
     assert_eq!(pair.send(0, 1, DEFAULT), SUCCESS);
-    assert_eq!(call!(pair.dat, ep_free, pair.ends[1].ep), SUCCESS);
+    succeed!(pair.dat, ep_free, pair.ends[1].ep);
     assert_eq!(
         pair.dat.dequeue(pair.ends[1].recv).map(drop),
         Err(0x000D_0000)
     );
-    assert_eq!(call!(pair.dat, evd_free, pair.ends[1].recv), SUCCESS);
+    succeed!(pair.dat, evd_free, pair.ends[1].recv);
     // The other side keeps its own completion.
     assert!(pair.dat.dequeue(pair.ends[0].request).is_ok());
 }

@@ -8,7 +8,7 @@ use dat_abi::*;
 use crate::evd::Evd;
 use crate::fake_rnic::FakeRnic;
 use crate::handle::{Kind, QUIESCENCE_LIMIT};
-use crate::harness::{Dat, Pair, SUCCESS, call, unique};
+use crate::harness::{Dat, Pair, SUCCESS, call, succeed, unique};
 use crate::provider;
 use crate::rnic::{AsyncEvent, RnicConfig};
 
@@ -63,10 +63,7 @@ fn an_asynchronous_evd_can_be_shared_between_instances_of_a_device() {
     let dat = Dat::open();
     let (code, second, evd) = dat.try_open(0, dat.async_evd);
     assert_eq!((code, evd), (SUCCESS, dat.async_evd));
-    assert_eq!(
-        call!(dat, ia_close, second, DAT_CLOSE_GRACEFUL_FLAG),
-        SUCCESS
-    );
+    succeed!(dat, ia_close, second, DAT_CLOSE_GRACEFUL_FLAG);
     for wrong in [
         dat.evd(DAT_EVD_DTO_FLAG),
         dat.ia,
@@ -101,10 +98,7 @@ fn an_instance_may_use_the_asynchronous_evd_of_another() {
     assert_eq!(query(dat.ia, &raw mut async_evd), SUCCESS);
     assert_eq!(async_evd, dat.async_evd);
     assert_eq!(query(dat.ia, ptr::null_mut()), SUCCESS);
-    assert_eq!(
-        call!(dat, ia_close, second, DAT_CLOSE_GRACEFUL_FLAG),
-        SUCCESS
-    );
+    succeed!(dat, ia_close, second, DAT_CLOSE_GRACEFUL_FLAG);
 }
 
 #[test]
@@ -146,10 +140,10 @@ fn a_graceful_close_is_refused_while_objects_other_than_cnos_exist() {
     assert_eq!(close(&dat, 2), 0x8006_0026);
     let pz = dat.pz();
     assert_eq!(close(&dat, DAT_CLOSE_GRACEFUL_FLAG), 0x8007_0050);
-    assert_eq!(call!(dat, pz_free, pz), SUCCESS);
+    succeed!(dat, pz_free, pz);
     let evd = dat.evd(DAT_EVD_CR_FLAG);
     assert_eq!(close(&dat, DAT_CLOSE_GRACEFUL_FLAG), 0x8007_0050);
-    assert_eq!(call!(dat, evd_free, evd), SUCCESS);
+    succeed!(dat, evd_free, evd);
     let cno = dat.cno();
     assert_eq!(
         close(&dat, DAT_CLOSE_GRACEFUL_FLAG),
@@ -169,24 +163,21 @@ fn an_abrupt_close_ends_everything_connected_or_not() {
         assert_eq!(pair.recv(0, cookie, 0), SUCCESS);
     }
     let (cno, mut rmr) = (dat.cno(), ptr::null_mut());
-    assert_eq!(call!(dat, evd_modify_cno, pair.ends[0].recv, cno), SUCCESS);
-    assert_eq!(call!(dat, rmr_create, pair.pz, &raw mut rmr), SUCCESS);
+    succeed!(dat, evd_modify_cno, pair.ends[0].recv, cno);
+    succeed!(dat, rmr_create, pair.pz, &raw mut rmr);
     let mut attr = DatSrqAttr {
         max_recv_dtos: 8,
         max_recv_iov: 1,
         low_watermark: 0,
     };
     let mut srq = ptr::null_mut();
-    assert_eq!(
-        call!(
-            dat,
-            srq_create,
-            dat.ia,
-            pair.pz,
-            &raw mut attr,
-            &raw mut srq
-        ),
-        SUCCESS
+    succeed!(
+        dat,
+        srq_create,
+        dat.ia,
+        pair.pz,
+        &raw mut attr,
+        &raw mut srq
     );
     let ia = Arc::downgrade(&dat.ia().to_arc());
     for flags in [DAT_CLOSE_GRACEFUL_FLAG, DAT_CLOSE_ABRUPT_FLAG] {
@@ -219,31 +210,25 @@ fn an_instance_whose_evd_serves_another_ends_with_the_last_user() {
     let (mut ep, null) = (ptr::null_mut(), ptr::null_mut());
     let mut attr = DatEpAttr::zeroed();
     let attr = &raw mut attr;
-    assert_eq!(
-        call!(
-            dat,
-            ep_create,
-            second,
-            null,
-            null,
-            null,
-            evd,
-            attr,
-            &raw mut ep
-        ),
-        SUCCESS
+    succeed!(
+        dat,
+        ep_create,
+        second,
+        null,
+        null,
+        null,
+        evd,
+        attr,
+        &raw mut ep
     );
     assert_eq!(call!(dat, evd_free, evd), 0x8007_004A);
     let (first, start) = (Arc::downgrade(&dat.ia().to_arc()), Instant::now());
     assert_eq!(close(&dat, DAT_CLOSE_ABRUPT_FLAG), SUCCESS);
     assert!(start.elapsed() < QUIESCENCE_LIMIT, "no thread is in a call");
     assert!(first.upgrade().is_some());
-    assert_eq!(call!(dat, ep_free, ep), SUCCESS);
+    succeed!(dat, ep_free, ep);
     assert!(first.upgrade().is_none());
-    assert_eq!(
-        call!(dat, ia_close, second, DAT_CLOSE_GRACEFUL_FLAG),
-        SUCCESS
-    );
+    succeed!(dat, ia_close, second, DAT_CLOSE_GRACEFUL_FLAG);
 }
 
 #[test]
@@ -256,7 +241,7 @@ fn children_are_added_and_removed() {
     );
     let pz = dat.pz();
     assert_eq!(ia.child_count(Kind::Pz), 1);
-    assert_eq!(call!(dat, pz_free, pz), SUCCESS);
+    succeed!(dat, pz_free, pz);
     assert_eq!(ia.child_count(Kind::Pz), 0);
 }
 

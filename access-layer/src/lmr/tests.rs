@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU8;
 
 use dat_abi::*;
 
-use crate::harness::{Dat, SUCCESS, call};
+use crate::harness::{Dat, SUCCESS, call, succeed};
 
 struct Request {
     mem_type: DatMemType,
@@ -62,10 +62,7 @@ fn memory_is_registered_untouched_and_query_returns_the_arguments() {
     let (code, lmr) = create(&dat, pz, &GOOD);
     assert_eq!(code, SUCCESS);
     let mut param = DatLmrParam::zeroed();
-    assert_eq!(
-        call!(dat, lmr_query, lmr, DAT_LMR_FIELD_ALL, &raw mut param),
-        SUCCESS
-    );
+    succeed!(dat, lmr_query, lmr, DAT_LMR_FIELD_ALL, &raw mut param);
     // SAFETY: the memory type selects this member.
     assert_eq!(unsafe { param.region_desc.for_va }.addr(), GOOD.addr);
     assert_eq!(
@@ -81,7 +78,7 @@ fn memory_is_registered_untouched_and_query_returns_the_arguments() {
         call!(dat, lmr_query, lmr, 0x800, &raw mut param),
         0x8006_0026
     );
-    assert_eq!(call!(dat, lmr_free, lmr), SUCCESS);
+    succeed!(dat, lmr_free, lmr);
     assert_eq!(call!(dat, lmr_free, lmr), 0x8005_000D);
 }
 
@@ -134,7 +131,7 @@ fn an_empty_region_at_an_address_is_valid() {
     let pz = dat.pz();
     let (code, lmr) = create(&dat, pz, &Request { len: 0, ..GOOD });
     assert_eq!(code, SUCCESS);
-    assert_eq!(call!(dat, lmr_free, lmr), SUCCESS);
+    succeed!(dat, lmr_free, lmr);
 }
 
 /// The zone would prevent its IA from closing while the region of the other IA exists.
@@ -158,17 +155,14 @@ fn a_zone_with_regions_is_not_freed() {
     let pz = dat.pz();
     let (_, lmr) = create(&dat, pz, &GOOD);
     assert_eq!(call!(dat, pz_free, pz), 0x8007_0053);
-    assert_eq!(call!(dat, lmr_free, lmr), SUCCESS);
+    succeed!(dat, lmr_free, lmr);
     let mut param = DatPzParam::zeroed();
-    assert_eq!(
-        call!(dat, pz_query, pz, DAT_PZ_FIELD_ALL, &raw mut param),
-        SUCCESS
-    );
+    succeed!(dat, pz_query, pz, DAT_PZ_FIELD_ALL, &raw mut param);
     assert_eq!(param.ia_handle, dat.ia);
     assert_eq!(call!(dat, pz_query, pz, 2, &raw mut param), 0x8006_0026);
     assert_eq!(call!(dat, pz_query, pz, 1, ptr::null_mut()), 0x8006_0027);
     assert_eq!(call!(dat, pz_create, dat.ia, ptr::null_mut()), 0x8006_0026);
-    assert_eq!(call!(dat, pz_free, pz), SUCCESS);
+    succeed!(dat, pz_free, pz);
     assert_eq!(call!(dat, pz_free, pz), 0x8005_000F);
     assert_eq!(create(&dat, pz, &GOOD).0, 0x8005_000F);
 }
@@ -221,7 +215,7 @@ fn create_of(
         return Err(code);
     }
     let all = DAT_LMR_FIELD_ALL;
-    assert_eq!(call!(dat, lmr_query, lmr, all, &raw mut param), SUCCESS);
+    succeed!(dat, lmr_query, lmr, all, &raw mut param);
     Ok(param)
 }
 
@@ -249,7 +243,7 @@ fn a_region_of_a_region_has_own_rights_and_keys() {
     assert_eq!(part.registered_size, 0x10);
     assert_ne!(part.rmr_context, whole.rmr_context);
     assert_eq!(of(region, GOOD.len + 1).unwrap_err(), 0x8008_0000);
-    assert_eq!(call!(dat, lmr_free, parent), SUCCESS);
+    succeed!(dat, lmr_free, parent);
     assert_eq!(of(region, 0).unwrap_err(), 0x8005_000D);
     let elsewhere = Dat::open();
     let (_, foreign) = create(&elsewhere, elsewhere.pz(), &GOOD);

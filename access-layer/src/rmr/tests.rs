@@ -8,7 +8,7 @@ use dat_abi::*;
 use super::{BindArgs, Rmr};
 use crate::ep::Ep;
 use crate::handle;
-use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, dto};
+use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, dto, succeed};
 use crate::lmr::{Lmr, LmrSpec};
 use crate::pz::Pz;
 use crate::scripted_rnic::{Bench, Call, ScriptedRnic};
@@ -18,7 +18,7 @@ const COOKIE: u64 = 0xC0FF_EE00_0000_0001;
 
 fn rmr(pair: &Pair) -> DatRmrHandle {
     let mut rmr = ptr::null_mut();
-    assert_eq!(call!(pair.dat, rmr_create, pair.pz, &raw mut rmr), SUCCESS);
+    succeed!(pair.dat, rmr_create, pair.pz, &raw mut rmr);
     rmr
 }
 
@@ -56,7 +56,7 @@ fn write_through(pair: &Pair, context: DatRmrContext, len: u32) -> DatDtoComplet
     };
     let (ep, cookie) = (pair.ends[1].ep, DatContext::from_u64(1));
     let remote = &raw const remote;
-    let code = call!(
+    succeed!(
         pair.dat,
         ep_post_rdma_write,
         ep,
@@ -66,7 +66,6 @@ fn write_through(pair: &Pair, context: DatRmrContext, len: u32) -> DatDtoComplet
         remote,
         0
     );
-    assert_eq!(code, SUCCESS);
     dto(&pair.dat.wait(pair.ends[1].request, LONG_US, 1).unwrap().0).status
 }
 
@@ -140,13 +139,12 @@ fn a_region_with_windows_is_not_freed_until_they_are_unbound() {
     let (ep, cookie) = (pair.ends[0].ep, DatContext::from_u64(0));
     let (null, out) = (ptr::null_mut(), ptr::null_mut());
     let none = &raw const none;
-    let code = call!(
+    succeed!(
         pair.dat, rmr_bind, windows[0], null, none, 0, 0, ep, cookie, 0, out
     );
-    assert_eq!(code, SUCCESS);
     assert_eq!(call!(pair.dat, lmr_free, lmr), 0x0007_0000);
-    assert_eq!(call!(pair.dat, rmr_free, windows[1]), SUCCESS);
-    assert_eq!(call!(pair.dat, lmr_free, lmr), SUCCESS);
+    succeed!(pair.dat, rmr_free, windows[1]);
+    succeed!(pair.dat, lmr_free, lmr);
     assert_eq!(call!(pair.dat, rmr_free, windows[1]), 0x8005_000E);
 }
 
@@ -170,10 +168,7 @@ fn binds_outside_the_region_or_zone_are_refused() {
         0x8005_000D
     );
     let mut foreign = ptr::null_mut();
-    assert_eq!(
-        call!(pair.dat, rmr_create, pair.dat.pz(), &raw mut foreign),
-        SUCCESS
-    );
+    succeed!(pair.dat, rmr_create, pair.dat.pz(), &raw mut foreign);
     assert_eq!(
         bind(&pair, foreign, lmr, pair.triplet(0, 8), 0).0,
         0x8006_0028
@@ -193,7 +188,7 @@ fn a_suppressed_bind_has_no_event() {
         pair.dat.dequeue(pair.ends[0].request).map(drop),
         Err(0x000D_0000)
     );
-    assert_eq!(call!(pair.dat, rmr_free, rmr), SUCCESS);
+    succeed!(pair.dat, rmr_free, rmr);
 }
 
 #[test]
@@ -238,7 +233,7 @@ fn a_bind_reports_window_and_cookie_of_a_freed_window() {
     let (first, second) = (rmr(&pair), rmr(&pair));
     let triplet = pair.triplet(0, 8);
     assert_eq!(bind(&pair, first, pair.lmr_handle, triplet, 0).0, SUCCESS);
-    assert_eq!(call!(pair.dat, rmr_free, first), SUCCESS);
+    succeed!(pair.dat, rmr_free, first);
     assert_eq!(bind(&pair, second, pair.lmr_handle, triplet, 0).0, SUCCESS);
     for rmr in [first, second] {
         let done = bind_event(&pair);
@@ -255,7 +250,7 @@ fn a_freed_endpoint_has_no_binds() {
         let triplet = pair.triplet(0, 8);
         assert_eq!(bind(&pair, rmr, pair.lmr_handle, triplet, flags).0, SUCCESS);
     }
-    assert_eq!(call!(pair.dat, ep_free, pair.ends[0].ep), SUCCESS);
+    succeed!(pair.dat, ep_free, pair.ends[0].ep);
     assert_eq!(pair.dat.ia().binds().len(), 0);
 }
 

@@ -6,7 +6,7 @@ use crate::ep::{Ep, EpParts};
 use crate::evd::Evd;
 use crate::fake_rnic::FakeRnic;
 use crate::handle::{self, Kind};
-use crate::harness::{Dat, SUCCESS, call};
+use crate::harness::{Dat, SUCCESS, call, succeed};
 use crate::rnic::{AsyncEvent, RnicError, SrqToken};
 use crate::scripted_rnic::{Bench, ScriptedRnic};
 use crate::srq::Srq;
@@ -88,10 +88,7 @@ fn query_resize_and_watermark_answer_as_documented() {
     let pz = dat.pz();
     let (_, srq) = create(&dat, pz, GOOD);
     let mut param = DatSrqParam::zeroed();
-    assert_eq!(
-        call!(dat, srq_query, srq, DAT_SRQ_FIELD_ALL, &raw mut param),
-        SUCCESS
-    );
+    succeed!(dat, srq_query, srq, DAT_SRQ_FIELD_ALL, &raw mut param);
     assert_eq!(
         (param.srq_state, param.pz_handle),
         (DAT_SRQ_STATE_OPERATIONAL, pz)
@@ -120,15 +117,15 @@ fn a_new_size_keeps_the_posted_receives() {
     for _ in 0..8 {
         assert_eq!(post(), SUCCESS);
     }
-    assert_eq!(call!(dat, srq_resize, srq, 8), SUCCESS);
+    succeed!(dat, srq_resize, srq, 8);
     assert_eq!(call!(dat, srq_resize, srq, 0), 0x8007_0000);
     assert_eq!(call!(dat, srq_resize, srq, 7), 0x8007_0000);
     assert_eq!(call!(dat, srq_resize, srq, 1025), 0x8006_0026);
     assert_eq!(post(), 0x8003_0002);
-    assert_eq!(call!(dat, srq_resize, srq, 9), SUCCESS);
+    succeed!(dat, srq_resize, srq, 9);
     assert_eq!(post(), SUCCESS);
     let mut param = DatSrqParam::zeroed();
-    assert_eq!(call!(dat, srq_query, srq, 0, &raw mut param), SUCCESS);
+    succeed!(dat, srq_query, srq, 0, &raw mut param);
     assert_eq!((param.max_recv_dtos, param.available_dto_count), (9, 9));
 }
 
@@ -141,9 +138,9 @@ fn a_queue_in_use_is_not_freed_and_keeps_its_zone() {
     assert_eq!(call!(dat, srq_free, srq), 0x8007_0057);
     drop(user);
     assert_eq!(call!(dat, pz_free, pz), 0x8007_0053);
-    assert_eq!(call!(dat, srq_free, srq), SUCCESS);
+    succeed!(dat, srq_free, srq);
     assert_eq!(call!(dat, srq_free, srq), 0x8005_0019);
-    assert_eq!(call!(dat, pz_free, pz), SUCCESS);
+    succeed!(dat, pz_free, pz);
 }
 
 /// Delivers an upcall of the RNIC for a queue. Returns the number and the reason of the resulting
@@ -188,7 +185,7 @@ fn the_low_watermark_of_a_new_queue_is_reported_although_it_is_reached_at_once()
     let error = unsafe { event.event_data.asynch_error_event_data };
     assert_eq!(error.dat_handle, srq.as_dat());
     assert_eq!(error.reason, DAT_SRQ_LOW_WATERMARK_EVENT);
-    bench.script.refuse(RnicError::NotSupported("limits"));
+    bench.refuse(RnicError::NotSupported("limits"));
     assert!(Srq::create(&bench.ia, &pz, &attr).is_err());
     assert_eq!(bench.ia.child_count(Kind::Srq), 1, "a queue is left");
 }
@@ -217,7 +214,7 @@ fn a_failed_queue_is_reported_once_and_refuses_work() {
         0x8007_0056,
         "used by an endpoint"
     );
-    assert_eq!(call!(dat, srq_free, srq), SUCCESS);
+    succeed!(dat, srq_free, srq);
 }
 
 #[test]

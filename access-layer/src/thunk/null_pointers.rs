@@ -5,7 +5,7 @@ use std::ptr;
 
 use dat_abi::*;
 
-use crate::harness::{LONG_US, Pair, SUCCESS, call};
+use crate::harness::{LONG_US, Pair, call, succeed};
 
 const THRESHOLD: DatCompletionFlags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
 
@@ -50,16 +50,15 @@ impl All {
         let requests = dat.evd(DAT_EVD_CR_FLAG);
         let (psp, qualifier) = dat.psp(requests);
         let (address, none) = (dat.attr().ia_address_ptr, ptr::null());
-        let code = call!(
+        succeed!(
             dat, ep_connect, active, address, qualifier, LONG_US, 0, none, 0, 0
         );
-        assert_eq!(code, SUCCESS);
         let cr = dat.request(requests);
         let (mut rmr, mut srq) = (null(), null());
-        assert_eq!(call!(dat, rmr_create, pair.pz, &raw mut rmr), SUCCESS);
+        succeed!(dat, rmr_create, pair.pz, &raw mut rmr);
         let mut attr = GOOD_SRQ;
         let (attr, out) = (&raw mut attr, &raw mut srq);
-        assert_eq!(call!(dat, srq_create, dat.ia, pair.pz, attr, out), SUCCESS);
+        succeed!(dat, srq_create, dat.ia, pair.pz, attr, out);
         let cno = dat.cno();
         Self {
             idle,
@@ -148,11 +147,9 @@ impl All {
         let (mut comm, mut qualifier, mut handle) = (DatComm::zeroed(), 0, null());
         let (comm, qualifier, handle) = (&raw mut comm, &raw mut qualifier, &raw mut handle);
         let (mut rsp, mut csp) = (null(), null());
-        let code = call!(dat, rsp_create, ia, 0x7777, self.idle, evd, &raw mut rsp);
-        assert_eq!(code, SUCCESS);
+        succeed!(dat, rsp_create, ia, 0x7777, self.idle, evd, &raw mut rsp);
         let own = dat.attr().ia_address_ptr;
-        let code = call!(dat, csp_create, ia, comm, own, evd, &raw mut csp);
-        assert_eq!(code, SUCCESS);
+        succeed!(dat, csp_create, ia, comm, own, evd, &raw mut csp);
         expect_arguments! { dat,
             2: psp_create_any(ia, null(), evd, 0, handle), csp_create(ia, null(), own, evd, handle);
             3: psp_query(self.psp, DAT_PSP_FIELD_ALL, null()), rsp_query(rsp, 1, null()),

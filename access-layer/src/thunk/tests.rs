@@ -7,7 +7,7 @@ use crate::cno::Cno;
 use crate::evd::Evd;
 use crate::fake_rnic::FakeRnic;
 use crate::handle::Kind;
-use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call};
+use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, succeed};
 use crate::srq::Srq;
 
 fn null<T>() -> *mut T {
@@ -158,12 +158,12 @@ fn handles_of_another_kind_are_refused_by_every_entry() {
 fn freed_handles_are_refused_by_every_entry() {
     let dat = Dat::open();
     let (pz, evd, cno) = (dat.pz(), dat.evd(0), dat.cno());
-    assert_eq!(call!(dat, pz_free, pz), SUCCESS);
-    assert_eq!(call!(dat, evd_free, evd), SUCCESS);
-    assert_eq!(call!(dat, cno_free, cno), SUCCESS);
+    succeed!(dat, pz_free, pz);
+    succeed!(dat, evd_free, evd);
+    succeed!(dat, cno_free, cno);
     let (code, ia, _) = dat.try_open(8, ptr::null_mut());
     assert_eq!(code, SUCCESS);
-    assert_eq!(call!(dat, ia_close, ia, DAT_CLOSE_GRACEFUL_FLAG), SUCCESS);
+    succeed!(dat, ia_close, ia, DAT_CLOSE_GRACEFUL_FLAG);
     for freed in [pz, evd, cno, ia] {
         refuse_everywhere(&dat, freed, None);
     }
@@ -219,23 +219,20 @@ fn kinds_and_contexts_are_those_of_the_object() {
     let pair = Pair::connected("srq=1 mw=1", 0);
     let dat = &pair.dat;
     let (mut rmr, requests) = (null(), dat.evd(DAT_EVD_CR_FLAG));
-    assert_eq!(call!(dat, rmr_create, pair.pz, &raw mut rmr), SUCCESS);
+    succeed!(dat, rmr_create, pair.pz, &raw mut rmr);
     let mut attr = DatSrqAttr {
         max_recv_dtos: 8,
         max_recv_iov: 1,
         low_watermark: 0,
     };
     let mut srq = ptr::null_mut();
-    assert_eq!(
-        call!(
-            dat,
-            srq_create,
-            dat.ia,
-            pair.pz,
-            &raw mut attr,
-            &raw mut srq
-        ),
-        SUCCESS
+    succeed!(
+        dat,
+        srq_create,
+        dat.ia,
+        pair.pz,
+        &raw mut attr,
+        &raw mut srq
     );
     assert_eq!(dat.pin::<Srq<FakeRnic>>(srq).handle().as_dat(), srq);
     let objects = [
@@ -251,20 +248,14 @@ fn kinds_and_contexts_are_those_of_the_object() {
     ];
     for (handle, expected) in objects {
         let mut kind = 99;
-        assert_eq!(call!(dat, get_handle_type, handle, &raw mut kind), SUCCESS);
+        succeed!(dat, get_handle_type, handle, &raw mut kind);
         assert_eq!(kind, expected);
         let mut context = DatContext::from_u64(1);
-        assert_eq!(
-            call!(dat, get_consumer_context, handle, &raw mut context),
-            SUCCESS
-        );
+        succeed!(dat, get_consumer_context, handle, &raw mut context);
         assert_eq!(context.to_u64(), 0);
         let cookie = DatContext::from_u64(u64::MAX - u64::from(kind));
-        assert_eq!(call!(dat, set_consumer_context, handle, cookie), SUCCESS);
-        assert_eq!(
-            call!(dat, get_consumer_context, handle, &raw mut context),
-            SUCCESS
-        );
+        succeed!(dat, set_consumer_context, handle, cookie);
+        succeed!(dat, get_consumer_context, handle, &raw mut context);
         assert_eq!(context, cookie);
         assert_eq!(
             call!(dat, get_consumer_context, handle, ptr::null_mut()),
