@@ -539,6 +539,20 @@ impl Bench {
         }
     }
 
+    /// A bench with an unconnected endpoint.
+    pub(crate) fn with_ep() -> (Self, TestEp) {
+        let bench = Self::new();
+        let ep = bench.ep();
+        (bench, ep)
+    }
+
+    /// A bench with a connected endpoint.
+    pub(crate) fn with_connected_ep() -> (Self, TestEp) {
+        let bench = Self::new();
+        let ep = bench.connected();
+        (bench, ep)
+    }
+
     /// A shared receive queue.
     pub(crate) fn srq(&self) -> Arc<Srq<ScriptedRnic>> {
         let attr = DatSrqAttr {
@@ -610,9 +624,22 @@ impl Bench {
         }
     }
 
+    /// Makes the next call of the RNIC fail.
+    pub(crate) fn refuse(&self, error: RnicError) {
+        self.script.refuse(error);
+    }
+
+    /// The number and the data of the next connection event.
+    pub(crate) fn next_connection(&self) -> (DatEventNumber, DatConnectionEventData) {
+        let event = self.conn.dequeue().unwrap();
+        // SAFETY: all connection events use this member.
+        let data = unsafe { event.event_data.connect_event_data };
+        (event.event_number, data)
+    }
+
     /// The number of the next connection event.
     pub(crate) fn conn_event(&self) -> DatEventNumber {
-        self.conn.dequeue().unwrap().event_number
+        self.next_connection().0
     }
 
     pub(crate) fn no_conn_event(&self) {
@@ -664,6 +691,35 @@ pub(crate) fn connect_args() -> crate::ep::ConnectArgs<'static> {
         qos: DAT_QOS_BEST_EFFORT,
         flags: DAT_CONNECT_DEFAULT_FLAG,
     }
+}
+
+/// Returns the type and subtype of an error.
+#[track_caller]
+pub(crate) fn code<T>(result: DatResult<T>) -> (DatReturnType, DatReturnSubtype) {
+    let Err(error) = result else {
+        panic!("not refused")
+    };
+    (error.code().ty(), error.code().subtype())
+}
+
+#[track_caller]
+pub(crate) fn assert_refused<T>(result: DatResult<T>, expected: (DatReturnType, DatReturnSubtype)) {
+    assert_eq!(code(result), expected);
+}
+
+#[track_caller]
+pub(crate) fn assert_bad_handle<T>(result: DatResult<T>, subtype: DatReturnSubtype) {
+    assert_refused(result, (DAT_INVALID_HANDLE, subtype));
+}
+
+#[track_caller]
+pub(crate) fn assert_bad_argument<T>(result: DatResult<T>, subtype: DatReturnSubtype) {
+    assert_refused(result, (DAT_INVALID_PARAMETER, subtype));
+}
+
+#[track_caller]
+pub(crate) fn assert_bad_state<T>(result: DatResult<T>, subtype: DatReturnSubtype) {
+    assert_refused(result, (DAT_INVALID_STATE, subtype));
 }
 
 /// The bytes to which an event or a query points.

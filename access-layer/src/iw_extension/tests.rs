@@ -57,8 +57,7 @@ fn a_service_point_is_created_queried_and_freed() {
         ],
         [FIRST_SSP_CREATE, FIRST_SSP_QUERY, FIRST_SSP_FREE],
     ] {
-        let bench = Bench::new();
-        let ep = bench.ep();
+        let (bench, ep) = Bench::with_ep();
         bench.script.calls();
         let (code, ssp) = create(&bench, ep.handle().as_dat(), b"last words", ops[0]);
         assert!(code.is_success(), "{code:?}");
@@ -89,8 +88,7 @@ fn a_service_point_is_created_queried_and_freed() {
 
 #[test]
 fn bad_arguments_of_a_creation_are_named() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let (ia, ep) = (bench.ia.handle().as_dat(), ep.handle().as_dat());
     let evd = bench.cr.handle().as_dat();
     let mut ssp: DatIwSspHandle = NULL;
@@ -171,8 +169,7 @@ fn an_endpoint_connects_over_a_socket() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     for op in [DAT_IW_SOCKET_CONNECT_OP, FIRST_SOCKET_CONNECT] {
-        let bench = Bench::new();
-        let ep = bench.ep();
+        let (bench, ep) = Bench::with_ep();
         bench.script.calls();
         let data = b"abc";
         let code = call!(
@@ -275,8 +272,7 @@ fn fetch_and_add(ep: &TestEp) -> DatReturn {
 
 #[test]
 fn fetch_and_add_reaches_the_rnic() {
-    let bench = Bench::new();
-    let ep = bench.connected();
+    let (bench, ep) = Bench::with_connected_ep();
     assert!(fetch_and_add(&ep).is_success());
     assert_eq!(
         sent(&bench),
@@ -286,8 +282,7 @@ fn fetch_and_add_reaches_the_rnic() {
 
 #[test]
 fn compare_and_swap_reaches_the_rnic() {
-    let bench = Bench::new();
-    let ep = bench.connected();
+    let (bench, ep) = Bench::with_connected_ep();
     let code = call!(
         ep.handle().as_dat(),
         DAT_IB_CMP_AND_SWAP_OP,
@@ -310,8 +305,7 @@ fn compare_and_swap_reaches_the_rnic() {
 #[test]
 fn write_with_immediate_reaches_the_rnic_and_may_be_solicited() {
     for (flags, solicited) in [(0, false), (DAT_COMPLETION_SOLICITED_WAIT_FLAG, true)] {
-        let bench = Bench::new();
-        let ep = bench.connected();
+        let (bench, ep) = Bench::with_connected_ep();
         let code = call!(
             ep.handle().as_dat(),
             DAT_IB_RDMA_WRITE_IMMED_OP,

@@ -7,14 +7,9 @@ mod socket_connect;
 
 use super::*;
 use crate::scripted_rnic::{
-    Bench, Call, PARTS, ScriptedRnic, TestEp, bytes_at, connect_args, free_evd, free_pz,
+    Bench, Call, PARTS, ScriptedRnic, TestEp, assert_bad_argument, assert_bad_handle,
+    assert_bad_state, assert_refused, bytes_at, code, connect_args, free_evd, free_pz,
 };
-
-/// Returns the type and subtype of an error.
-fn code<T: std::fmt::Debug>(result: DatResult<T>) -> (DatReturnType, DatReturnSubtype) {
-    let code = result.unwrap_err().code();
-    (code.ty(), code.subtype())
-}
 
 fn state(ep: &TestEp) -> DatEpState {
     let state = ep.query().ep_state;
@@ -24,4 +19,9 @@ fn state(ep: &TestEp) -> DatEpState {
         "the copy for the data path differs"
     );
     state
+}
+
+/// The private data to which a connection event points.
+fn private_data(data: &DatConnectionEventData) -> Vec<u8> {
+    bytes_at(data.private_data, data.private_data_size)
 }

@@ -11,10 +11,7 @@ fn the_queue_pair_is_created_with_its_last_part() {
     let bench = Bench::new();
     let ep = without_parts(&bench);
     assert_eq!(bench.script.calls(), []);
-    assert_eq!(
-        code(ep.post_recv(&[], 0, 0)),
-        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_NOTREADY)
-    );
+    assert_bad_state(ep.post_recv(&[], 0, 0), DAT_INVALID_STATE_EP_NOTREADY);
     ep.modify(DAT_EP_FIELD_PZ_HANDLE, &bench.param()).unwrap();
     assert_eq!(bench.script.calls(), []);
     ep.modify(PARTS, &bench.param()).unwrap();
@@ -28,8 +25,7 @@ fn the_queue_pair_is_created_with_its_last_part() {
 
 #[test]
 fn members_of_the_provider_cannot_be_set() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     for bit in [0x1, 0x2, 0x8, 0x10, 0x20, 0x40, 0x800, 0x8000_0000] {
         assert_eq!(
             code(ep.modify(bit, &bench.param())),
@@ -41,8 +37,7 @@ fn members_of_the_provider_cannot_be_set() {
 
 #[test]
 fn bad_handles_and_values_over_a_limit_are_argument_three() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let bad = (DAT_INVALID_PARAMETER, DAT_INVALID_ARG3);
     let foreign = DatEpParam {
         pz_handle: bench.dto.handle().as_dat(),
@@ -51,17 +46,13 @@ fn bad_handles_and_values_over_a_limit_are_argument_three() {
     assert_eq!(code(ep.modify(DAT_EP_FIELD_PZ_HANDLE, &foreign)), bad);
     let mut over = bench.param();
     over.ep_attr.max_recv_dtos = 100_000;
-    assert_eq!(
-        code(ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &over)),
-        bad
-    );
+    assert_refused(ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &over), bad);
     assert_eq!(ep.query().ep_attr.max_recv_dtos, 16);
 }
 
 #[test]
 fn a_changed_limit_creates_another_queue_pair() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     bench.script.calls();
     let mut requested = bench.param();
     requested.ep_attr.max_recv_dtos = 100;
@@ -76,8 +67,7 @@ fn a_changed_limit_creates_another_queue_pair() {
 
 #[test]
 fn attributes_outside_the_queue_pair_do_not_replace_it() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     bench.script.calls();
     let mut requested = bench.param();
     requested.ep_attr.max_rdma_size = 0x10000;
@@ -89,14 +79,13 @@ fn attributes_outside_the_queue_pair_do_not_replace_it() {
 
 #[test]
 fn posted_receives_keep_their_queue_pair() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     bench.script.set_pending(1, 0);
     let mut requested = bench.param();
     requested.ep_attr.max_recv_dtos = 100;
-    assert_eq!(
-        code(ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &requested)),
-        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_UNCONNECTED)
+    assert_bad_state(
+        ep.modify(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &requested),
+        DAT_INVALID_STATE_EP_UNCONNECTED,
     );
     assert_eq!(ep.query().ep_attr.max_recv_dtos, 16);
 }
@@ -105,12 +94,10 @@ fn posted_receives_keep_their_queue_pair() {
 fn a_failed_modify_changes_nothing() {
     let bench = Bench::new();
     let ep = without_parts(&bench);
-    bench
-        .script
-        .refuse(RnicError::NoResources(Resource::QueuePair));
-    assert_eq!(
-        code(ep.modify(PARTS, &bench.param())),
-        (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_TEP)
+    bench.refuse(RnicError::NoResources(Resource::QueuePair));
+    assert_refused(
+        ep.modify(PARTS, &bench.param()),
+        (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_TEP),
     );
     assert!(ep.query().pz_handle.is_null() && ep.query().recv_evd_handle.is_null());
     free_pz(bench.pz.handle()).unwrap();
@@ -118,20 +105,18 @@ fn a_failed_modify_changes_nothing() {
 
 #[test]
 fn a_connected_endpoint_cannot_be_modified() {
-    let bench = Bench::new();
-    let ep = bench.connected();
+    let (bench, ep) = Bench::with_connected_ep();
     for mask in [DAT_EP_FIELD_PZ_HANDLE, DAT_EP_FIELD_EP_ATTR_QOS] {
-        assert_eq!(
-            code(ep.modify(mask, &bench.param())),
-            (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_CONNECTED)
+        assert_bad_state(
+            ep.modify(mask, &bench.param()),
+            DAT_INVALID_STATE_EP_CONNECTED,
         );
     }
 }
 
 #[test]
 fn a_replaced_evd_can_be_freed() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let other = Evd::create(&bench.ia, 8, None, DAT_EVD_CONNECTION_FLAG).unwrap();
     let requested = DatEpParam {
         connect_evd_handle: other.as_dat(),
@@ -144,25 +129,15 @@ fn a_replaced_evd_can_be_freed() {
 
 #[test]
 fn an_unread_event_on_a_replaced_evd_loses_its_private_data() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     ep.connect(&connect_args()).unwrap();
     bench.establish(&ep, b"welcome");
     bench.report(&ep, ConnectionEvent::Disconnected);
     ep.reset().unwrap();
-    let private_data = || {
-        let event = bench.conn.dequeue().unwrap();
-        // SAFETY: all connection events use this member.
-        unsafe { event.event_data.connect_event_data }
-    };
     // Setting the same EVD again replaces nothing.
     ep.modify(DAT_EP_FIELD_CONNECT_EVD_HANDLE, &bench.param())
         .unwrap();
-    let data = private_data();
-    assert_eq!(
-        bytes_at(data.private_data, data.private_data_size),
-        b"welcome"
-    );
+    assert_eq!(private_data(&bench.next_connection().1), b"welcome");
     bench.conn.dequeue().unwrap();
 
     ep.connect(&connect_args()).unwrap();
@@ -177,7 +152,7 @@ fn an_unread_event_on_a_replaced_evd_loses_its_private_data() {
     ep.modify(DAT_EP_FIELD_CONNECT_EVD_HANDLE, &requested)
         .unwrap();
     Ep::free(&ep).unwrap();
-    let data = private_data();
+    let (_, data) = bench.next_connection();
     assert_eq!(
         (data.private_data_size, data.private_data.is_null()),
         (0, true)

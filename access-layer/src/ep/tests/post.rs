@@ -17,8 +17,7 @@ fn remote(len: u32) -> DatRmrTriplet {
 
 #[test]
 fn a_send_reaches_the_rnic_as_it_was_given() {
-    let bench = Bench::new();
-    let ep = bench.connected();
+    let (bench, ep) = Bench::with_connected_ep();
     let sgl = [
         SEGMENT,
         Sge {
@@ -46,8 +45,7 @@ fn a_send_reaches_the_rnic_as_it_was_given() {
 
 #[test]
 fn each_completion_flag_has_its_effect() {
-    let bench = Bench::new();
-    let ep = bench.connected();
+    let (bench, ep) = Bench::with_connected_ep();
     let effect = |flags| {
         ep.post_send(&[SEGMENT], 0, flags).unwrap();
         let [
@@ -88,35 +86,27 @@ fn each_completion_flag_has_its_effect() {
 
 #[test]
 fn unknown_completion_flags_are_refused() {
-    let bench = Bench::new();
-    let ep = bench.connected();
-    let bad = |n| (DAT_INVALID_PARAMETER, n);
-    assert_eq!(
-        code(ep.post_send(&[SEGMENT], 0, 0x80)),
-        bad(DAT_INVALID_ARG5)
+    let (_bench, ep) = Bench::with_connected_ep();
+    assert_bad_argument(ep.post_send(&[SEGMENT], 0, 0x80), DAT_INVALID_ARG5);
+    assert_bad_argument(ep.post_recv(&[SEGMENT], 0, 0x80), DAT_INVALID_ARG5);
+    assert_bad_argument(
+        ep.post_rdma_read(&[SEGMENT], 0, &remote(100), 0x80),
+        DAT_INVALID_ARG6,
     );
-    assert_eq!(
-        code(ep.post_recv(&[SEGMENT], 0, 0x80)),
-        bad(DAT_INVALID_ARG5)
-    );
-    assert_eq!(
-        code(ep.post_rdma_read(&[SEGMENT], 0, &remote(100), 0x80)),
-        bad(DAT_INVALID_ARG6)
-    );
-    assert_eq!(
-        code(ep.post_rdma_write(&[SEGMENT], 0, &remote(100), 0x80)),
-        bad(DAT_INVALID_ARG6)
+    assert_bad_argument(
+        ep.post_rdma_write(&[SEGMENT], 0, &remote(100), 0x80),
+        DAT_INVALID_ARG6,
     );
     let inline = DAT_RS_COMPLETION_INLINE_FLAG;
     assert!(ep.post_send(&[SEGMENT], 0, inline).is_ok());
     let write = ep.post_rdma_write(&[SEGMENT], 0, &remote(100), inline);
-    assert_eq!(code(write), bad(DAT_INVALID_ARG6), "only Sends take it");
+    // Only Sends take it.
+    assert_bad_argument(write, DAT_INVALID_ARG6);
 }
 
 #[test]
 fn rdma_ranges_of_both_ends_have_equal_length() {
-    let bench = Bench::new();
-    let ep = bench.connected();
+    let (bench, ep) = Bench::with_connected_ep();
     let range = RemoteRange {
         addr: 0x2000,
         len: 200,
@@ -133,42 +123,31 @@ fn rdma_ranges_of_both_ends_have_equal_length() {
 
 #[test]
 fn rdma_longer_than_the_peers_segment_is_a_length_error() {
-    let bench = Bench::new();
-    let ep = bench.connected();
+    let (_bench, ep) = Bench::with_connected_ep();
     let too_long = (DAT_LENGTH_ERROR, DAT_NO_SUBTYPE);
-    assert_eq!(
-        code(ep.post_rdma_write(&[SEGMENT; 2], 0, &remote(199), 0)),
-        too_long
+    assert_refused(
+        ep.post_rdma_write(&[SEGMENT; 2], 0, &remote(199), 0),
+        too_long,
     );
-    assert_eq!(
-        code(ep.post_rdma_read(&[SEGMENT; 2], 0, &remote(199), 0)),
-        too_long
+    assert_refused(
+        ep.post_rdma_read(&[SEGMENT; 2], 0, &remote(199), 0),
+        too_long,
     );
     let huge = [Sge {
         len: u32::MAX,
         ..SEGMENT
     }; 2];
-    assert_eq!(
-        code(ep.post_rdma_write(&huge, 0, &remote(u32::MAX), 0)),
-        too_long
-    );
+    assert_refused(ep.post_rdma_write(&huge, 0, &remote(u32::MAX), 0), too_long);
 }
 
 #[test]
 fn more_segments_than_the_endpoint_has_are_argument_two() {
-    let bench = Bench::new();
-    let ep = bench.connected();
+    let (_bench, ep) = Bench::with_connected_ep();
     let bad = (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);
     assert_eq!(code(ep.post_send(&[SEGMENT; 5], 0, 0)), bad);
     assert_eq!(code(ep.post_recv(&[SEGMENT; 5], 0, 0)), bad);
-    assert_eq!(
-        code(ep.post_rdma_write(&[SEGMENT; 5], 0, &remote(1000), 0)),
-        bad
-    );
-    assert_eq!(
-        code(ep.post_rdma_read(&[SEGMENT; 5], 0, &remote(1000), 0)),
-        bad
-    );
+    assert_refused(ep.post_rdma_write(&[SEGMENT; 5], 0, &remote(1000), 0), bad);
+    assert_refused(ep.post_rdma_read(&[SEGMENT; 5], 0, &remote(1000), 0), bad);
     ep.post_send(&[SEGMENT; 4], 0, 0).unwrap();
 }
 
@@ -179,25 +158,18 @@ fn requests_are_legal_while_connected_and_disconnected_only() {
     let ep = bench.ep();
     assert_eq!(code(ep.post_send(&[SEGMENT], 0, 0)), refused);
     ep.connect(&connect_args()).unwrap();
-    assert_eq!(
-        code(ep.post_rdma_read(&[SEGMENT], 0, &remote(100), 0)),
-        refused
-    );
+    assert_refused(ep.post_rdma_read(&[SEGMENT], 0, &remote(100), 0), refused);
     bench.establish(&ep, b"");
     ep.post_send(&[SEGMENT], 0, 0).unwrap();
     bench.report(&ep, ConnectionEvent::Disconnected);
     ep.post_send(&[SEGMENT], 0, 0).unwrap();
     ep.reset().unwrap();
-    assert_eq!(
-        code(ep.post_rdma_write(&[SEGMENT], 0, &remote(100), 0)),
-        refused
-    );
+    assert_refused(ep.post_rdma_write(&[SEGMENT], 0, &remote(100), 0), refused);
 }
 
 #[test]
 fn receives_are_legal_in_every_state() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let post = || {
         ep.post_recv(&[SEGMENT], 5, DAT_COMPLETION_UNSIGNALLED_FLAG)
             .unwrap()
@@ -225,21 +197,17 @@ fn receives_are_legal_in_every_state() {
 
 #[test]
 fn a_full_queue_is_a_lack_of_memory() {
-    let bench = Bench::new();
-    let ep = bench.connected();
-    bench
-        .script
-        .refuse(RnicError::NoResources(Resource::WorkRequest));
-    assert_eq!(
-        code(ep.post_send(&[SEGMENT], 0, 0)),
-        (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_MEMORY)
+    let (bench, ep) = Bench::with_connected_ep();
+    bench.refuse(RnicError::NoResources(Resource::WorkRequest));
+    assert_refused(
+        ep.post_send(&[SEGMENT], 0, 0),
+        (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_MEMORY),
     );
 }
 
 #[test]
 fn a_send_may_invalidate_a_window_of_the_peer() {
-    let bench = Bench::new();
-    let ep = bench.connected();
+    let (bench, ep) = Bench::with_connected_ep();
     ep.post_send_with_invalidate(&[SEGMENT], 0, 0, Some(77))
         .unwrap();
     let op = SendOp::Send {
@@ -251,8 +219,7 @@ fn a_send_may_invalidate_a_window_of_the_peer() {
 
 #[test]
 fn a_read_may_use_a_window_as_its_sink() {
-    let bench = Bench::new();
-    let ep = bench.connected();
+    let (bench, ep) = Bench::with_connected_ep();
     let local = DatRmrTriplet {
         rmr_context: 3,
         ..remote(50)

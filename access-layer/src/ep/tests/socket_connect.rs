@@ -38,11 +38,16 @@ fn connecting(bench: &Bench, stream: &TcpStream) -> TestEp {
     ep
 }
 
+/// A bench with an endpoint that connects over a socket. The last value keeps the socket connected.
+fn connecting_over_socket() -> (Bench, TestEp, (TcpStream, TcpListener)) {
+    let (bench, socket) = (Bench::new(), socket());
+    let ep = connecting(&bench, &socket.0);
+    (bench, ep, socket)
+}
+
 #[test]
 fn on_success_the_endpoint_is_active_pending_and_owns_the_socket() {
-    let bench = Bench::new();
-    let (stream, _listener) = socket();
-    let ep = connecting(&bench, &stream);
+    let (_bench, ep, _socket) = connecting_over_socket();
     assert_eq!(state(&ep), DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);
     assert_eq!(owner(&ep), Some(Owner::Ep));
 }
@@ -112,9 +117,7 @@ fn the_endpoint_inherits_domain_type_protocol_address_and_port_of_the_socket() {
 
 #[test]
 fn acceptance_by_the_remote_consumer_is_established_and_connected() {
-    let bench = Bench::new();
-    let (stream, _listener) = socket();
-    let ep = connecting(&bench, &stream);
+    let (bench, ep, _socket) = connecting_over_socket();
     bench.establish(&ep, b"");
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_ESTABLISHED);
     assert_eq!(state(&ep), DAT_EP_STATE_CONNECTED);
@@ -124,9 +127,7 @@ fn acceptance_by_the_remote_consumer_is_established_and_connected() {
 /// Checks a failed set-up: its event, a disconnected endpoint, and a socket that the endpoint no
 /// longer owns.
 fn fails(outcome: ConnectionEvent<'_>, event: DatEventNumber) {
-    let bench = Bench::new();
-    let (stream, _listener) = socket();
-    let ep = connecting(&bench, &stream);
+    let (bench, ep, _socket) = connecting_over_socket();
     bench.report(&ep, outcome);
     assert_eq!(bench.conn_event(), event);
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
@@ -180,10 +181,7 @@ fn a_timeout_of_zero_is_an_invalid_parameter_and_the_socket_stays_with_the_consu
         timeout_us: 0,
         ..args(stream.as_raw_fd())
     };
-    assert_eq!(
-        code(ep.socket_connect(&requested)),
-        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG3)
-    );
+    assert_bad_argument(ep.socket_connect(&requested), DAT_INVALID_ARG3);
     assert_eq!((state(&ep), owner(&ep)), (DAT_EP_STATE_UNCONNECTED, None));
     assert_eq!(bench.script.calls(), []);
 }
@@ -210,9 +208,9 @@ fn an_endpoint_that_is_not_unconnected_is_an_invalid_state() {
     let bench = Bench::new();
     let (stream, _listener) = socket();
     let ep = bench.connected();
-    assert_eq!(
-        code(ep.socket_connect(&args(stream.as_raw_fd()))),
-        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_CONNECTED)
+    assert_bad_state(
+        ep.socket_connect(&args(stream.as_raw_fd())),
+        DAT_INVALID_STATE_EP_CONNECTED,
     );
 }
 
@@ -260,8 +258,7 @@ fn a_socket_that_is_unknown_or_not_routed_here_is_an_invalid_state() {
 
 #[test]
 fn a_number_that_is_no_socket_is_an_invalid_parameter() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     bench.script.fault(SocketFault::NotASocket);
     assert_eq!(code(ep.socket_connect(&args(-1))).0, DAT_INVALID_PARAMETER);
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
@@ -295,18 +292,16 @@ fn endpoint_parameters_that_conflict_with_the_socket_are_an_invalid_parameter() 
         },
     )
     .unwrap();
-    assert_eq!(
-        code(ep.socket_connect(&args(stream.as_raw_fd()))),
-        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)
+    assert_bad_argument(
+        ep.socket_connect(&args(stream.as_raw_fd())),
+        DAT_INVALID_ARG2,
     );
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
 }
 
 #[test]
 fn disconnecting_or_destroying_the_endpoint_returns_the_socket_to_the_system() {
-    let bench = Bench::new();
-    let (stream, _listener) = socket();
-    let ep = connecting(&bench, &stream);
+    let (bench, ep, _socket) = connecting_over_socket();
     bench.establish(&ep, b"");
     ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
     assert_eq!(owner(&ep), None);
@@ -337,8 +332,7 @@ fn comm(ep: &TestEp) -> (i32, i32, i32) {
 
 #[test]
 fn no_communicator_remains_after_a_refused_socket() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     datagrams.connect("127.0.0.1:9").unwrap();
     bench.script.fault(SocketFault::NotTcp);
@@ -352,8 +346,7 @@ fn no_communicator_remains_after_a_refused_socket() {
 
 #[test]
 fn after_a_reset_a_socket_of_another_family_is_accepted() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let listener = TcpListener::bind(address).unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

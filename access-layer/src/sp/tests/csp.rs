@@ -74,14 +74,14 @@ fn creation_refuses_addresses_and_evds_that_do_not_fit() {
         let refused = Csp::create(&bench.ia, comm, address, bench.cr.clone());
         assert_eq!(code(refused), (DAT_COMM_NOT_SUPPORTED, DAT_NO_SUBTYPE));
     }
-    assert_eq!(
-        code(csp(&bench, "192.0.2.77:4712")),
-        (DAT_INVALID_ADDRESS, DAT_INVALID_ADDRESS_UNREACHABLE)
+    assert_refused(
+        csp(&bench, "192.0.2.77:4712"),
+        (DAT_INVALID_ADDRESS, DAT_INVALID_ADDRESS_UNREACHABLE),
     );
     let address = "0.0.0.0:4712".parse().unwrap();
-    assert_eq!(
-        code(Csp::create(&bench.ia, ANY_TCP, address, bench.dto.clone())),
-        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EVD_CR)
+    assert_bad_handle(
+        Csp::create(&bench.ia, ANY_TCP, address, bench.dto.clone()),
+        DAT_INVALID_HANDLE_EVD_CR,
     );
     assert!(bench.script.calls().is_empty());
 }
@@ -89,10 +89,10 @@ fn creation_refuses_addresses_and_evds_that_do_not_fit() {
 #[test]
 fn a_taken_port_is_in_use_and_no_object_remains() {
     let bench = Bench::new();
-    bench.script.refuse(RnicError::AddressInUse);
-    assert_eq!(
-        code(csp(&bench, "0.0.0.0:4712")),
-        (DAT_PORT_IN_USE, DAT_NO_SUBTYPE)
+    bench.refuse(RnicError::AddressInUse);
+    assert_refused(
+        csp(&bench, "0.0.0.0:4712"),
+        (DAT_PORT_IN_USE, DAT_NO_SUBTYPE),
     );
     assert_eq!(bench.ia.child_count(Kind::Csp), 0);
     free_evd(bench.cr.handle()).unwrap();
@@ -127,10 +127,7 @@ fn freeing_stops_listening_and_keeps_delivered_requests() {
     bench.script.calls();
     Csp::free(&csp).unwrap();
     assert_eq!(bench.script.calls(), [Call::Unlisten]);
-    assert_eq!(
-        code(Csp::free(&csp)),
-        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CSP)
-    );
+    assert_bad_handle(Csp::free(&csp), DAT_INVALID_HANDLE_CSP);
     Cr::reject(&cr, b"").unwrap();
 }
 

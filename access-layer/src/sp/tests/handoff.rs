@@ -45,21 +45,14 @@ fn a_handoff_to_no_service_point_keeps_the_request() {
     let bench = Bench::new();
     bench.request(psp(&bench, 1001), 7, b"");
     let cr = cr_of(&bench.arrival());
-    assert_eq!(
-        code(Psp::handoff(&cr, 1002)),
-        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)
-    );
+    assert_bad_argument(Psp::handoff(&cr, 1002), DAT_INVALID_ARG2);
     Cr::accept(&cr, Some(bench.ep()), b"").unwrap();
-    assert_eq!(
-        code(Psp::handoff(&cr, 1001)),
-        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CR)
-    );
+    assert_bad_handle(Psp::handoff(&cr, 1001), DAT_INVALID_HANDLE_CR);
 }
 
 #[test]
 fn the_endpoint_of_a_reserved_service_point_is_free_again() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let rsp = Rsp::create(&bench.ia, 1001, &ep, bench.cr.clone()).unwrap();
     psp(&bench, 1002);
     bench.request(rsp, 7, b"");

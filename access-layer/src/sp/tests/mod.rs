@@ -13,18 +13,11 @@ use super::*;
 use crate::handle::{self, Kind, Pinned};
 use crate::rnic::ConnectionEvent;
 use crate::scripted_rnic::{
-    Bench, Call, HERE, PARTS, PEER, ScriptedRnic, TestEp, bytes_at, free_evd,
+    Bench, Call, HERE, PARTS, PEER, ScriptedRnic, TestEp, assert_bad_argument, assert_bad_handle,
+    assert_bad_state, assert_refused, bytes_at, code, free_evd,
 };
 
 type TestCr = Pinned<Cr<ScriptedRnic>>;
-
-/// Returns the type and subtype of an error.
-fn code<T>(result: DatResult<T>) -> (DatReturnType, DatReturnSubtype) {
-    let Err(error) = result else {
-        panic!("not refused")
-    };
-    (error.code().ty(), error.code().subtype())
-}
 
 fn state(ep: &TestEp) -> DatEpState {
     ep.query().ep_state
@@ -76,9 +69,9 @@ fn evds_of_another_ia_are_refused() {
 fn endpoints_of_another_ia_are_refused() {
     let (bench, other) = (Bench::new(), Bench::new());
     let no_ep = (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP);
-    assert_eq!(
-        code(Rsp::create(&bench.ia, 5, &other.ep(), bench.cr.clone())),
-        no_ep
+    assert_refused(
+        Rsp::create(&bench.ia, 5, &other.ep(), bench.cr.clone()),
+        no_ep,
     );
     let args = SspArgs {
         socket: 0,
@@ -89,9 +82,9 @@ fn endpoints_of_another_ia_are_refused() {
     assert_eq!(code(Ssp::create(&bench.ia, args)), no_ep);
     let psp = Psp::create(&bench.ia, 5, bench.cr.clone(), DAT_PSP_CONSUMER_FLAG).unwrap();
     bench.request(psp, 1, b"");
-    assert_eq!(
-        code(Cr::accept(&cr_of(&bench.arrival()), Some(other.ep()), b"")),
-        no_ep
+    assert_refused(
+        Cr::accept(&cr_of(&bench.arrival()), Some(other.ep()), b""),
+        no_ep,
     );
     assert_eq!(
         bench.ia.child_count(Kind::Ssp) + bench.ia.child_count(Kind::Rsp),

@@ -9,6 +9,14 @@ fn psp(bench: &Bench, flags: DatPspFlags) -> Pinned<Psp<ScriptedRnic>> {
     handle::pin_handle(psp).unwrap()
 }
 
+/// A bench with a service point that has received a request.
+fn requested(flags: DatPspFlags, number: u32, private_data: &[u8]) -> (Bench, TestCr) {
+    let bench = Bench::new();
+    bench.request(psp(&bench, flags).handle(), number, private_data);
+    let cr = cr_of(&bench.arrival());
+    (bench, cr)
+}
+
 #[test]
 fn it_listens_on_the_port_of_its_qualifier() {
     let bench = Bench::new();
@@ -42,7 +50,7 @@ fn a_taken_qualifier_is_in_use_and_no_object_remains() {
         RnicError::AddressInUse,
         RnicError::Os(std::io::ErrorKind::AddrInUse.into()),
     ] {
-        bench.script.refuse(error);
+        bench.refuse(error);
         assert_eq!(
             code(Psp::create(
                 &bench.ia,
@@ -65,7 +73,7 @@ fn the_rnic_can_choose_a_free_qualifier() {
     assert_eq!(qualifier, 49999);
     let psp = handle::pin_handle::<Psp<ScriptedRnic>>(psp).unwrap();
     assert_eq!(psp.query().conn_qual, 49999);
-    bench.script.refuse(RnicError::AddressInUse);
+    bench.refuse(RnicError::AddressInUse);
     assert_eq!(
         code(Psp::create_any(
             &bench.ia,
@@ -109,9 +117,8 @@ fn a_request_carries_the_whole_qualifier() {
 
 #[test]
 fn a_request_reports_peer_and_private_data() {
-    let bench = Bench::new();
-    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 1, b"hello");
-    let param = cr_of(&bench.arrival()).query();
+    let (_bench, cr) = requested(DAT_PSP_CONSUMER_FLAG, 1, b"hello");
+    let param = cr.query();
     assert_eq!(
         bytes_at(param.private_data, param.private_data_size),
         b"hello"
@@ -125,9 +132,8 @@ fn a_request_reports_peer_and_private_data() {
 
 #[test]
 fn accept_with_an_endpoint_connects_it() {
-    let bench = Bench::new();
-    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 3, b"");
-    let (cr, ep) = (cr_of(&bench.arrival()), bench.ep());
+    let (bench, cr) = requested(DAT_PSP_CONSUMER_FLAG, 3, b"");
+    let ep = bench.ep();
     bench.script.calls();
     Cr::accept(&cr, handle::pin_handle(ep.handle()), b"welcome").unwrap();
     assert_eq!(
@@ -146,9 +152,8 @@ fn accept_with_an_endpoint_connects_it() {
 
 #[test]
 fn private_data_of_a_request_may_be_changed_and_sent_back() {
-    let bench = Bench::new();
-    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 3, b"abc");
-    let (cr, ep) = (cr_of(&bench.arrival()), bench.ep());
+    let (bench, cr) = requested(DAT_PSP_CONSUMER_FLAG, 3, b"abc");
+    let ep = bench.ep();
     let param = cr.query();
     // SAFETY: the consumer owns these three bytes until the accept returns.
     let back = unsafe {
@@ -180,9 +185,8 @@ fn an_answered_request_is_invalid() {
 
 #[test]
 fn reject_passes_private_data_to_the_peer() {
-    let bench = Bench::new();
-    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 2, b"");
-    Cr::reject(&cr_of(&bench.arrival()), b"no").unwrap();
+    let (bench, cr) = requested(DAT_PSP_CONSUMER_FLAG, 2, b"");
+    Cr::reject(&cr, b"no").unwrap();
     assert_eq!(
         bench.script.calls(),
         [Call::Reject {
@@ -195,9 +199,7 @@ fn reject_passes_private_data_to_the_peer() {
 
 #[test]
 fn a_refused_accept_keeps_the_request() {
-    let bench = Bench::new();
-    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 1, b"");
-    let cr = cr_of(&bench.arrival());
+    let (bench, cr) = requested(DAT_PSP_CONSUMER_FLAG, 1, b"");
     let no_ep = (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP);
     assert_eq!(code(Cr::accept(&cr, None, b"")), no_ep);
     let bare = Ep::create(&bench.ia, crate::ep::EpParts::none(), None).unwrap();
@@ -211,18 +213,15 @@ fn a_refused_accept_keeps_the_request() {
     );
     let good = bench.ep();
     let too_long = Cr::accept(&cr, handle::pin_handle(good.handle()), &[0; 65]);
-    assert_eq!(code(too_long), (DAT_INVALID_PARAMETER, DAT_INVALID_ARG3));
+    assert_bad_argument(too_long, DAT_INVALID_ARG3);
     Cr::accept(&cr, handle::pin_handle(good.handle()), &[0; 64]).unwrap();
 }
 
 #[test]
 fn an_accept_that_the_rnic_refuses_ends_the_request_and_frees_the_endpoint() {
-    let bench = Bench::new();
-    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 1, b"");
-    let (cr, ep) = (cr_of(&bench.arrival()), bench.ep());
-    bench
-        .script
-        .refuse(RnicError::NoResources(Resource::Memory));
+    let (bench, cr) = requested(DAT_PSP_CONSUMER_FLAG, 1, b"");
+    let ep = bench.ep();
+    bench.refuse(RnicError::NoResources(Resource::Memory));
     assert_eq!(
         code(Cr::accept(&cr, handle::pin_handle(ep.handle()), b"")).0,
         DAT_INSUFFICIENT_RESOURCES
@@ -233,15 +232,9 @@ fn an_accept_that_the_rnic_refuses_ends_the_request_and_frees_the_endpoint() {
 
 #[test]
 fn a_peer_that_vanishes_is_an_accept_completion_error() {
-    let bench = Bench::new();
-    bench.request(psp(&bench, DAT_PSP_CONSUMER_FLAG).handle(), 1, b"");
+    let (bench, cr) = requested(DAT_PSP_CONSUMER_FLAG, 1, b"");
     let ep = bench.ep();
-    Cr::accept(
-        &cr_of(&bench.arrival()),
-        handle::pin_handle(ep.handle()),
-        b"",
-    )
-    .unwrap();
+    Cr::accept(&cr, handle::pin_handle(ep.handle()), b"").unwrap();
     bench.report(&ep, ConnectionEvent::AcceptFailed);
     assert_eq!(
         bench.conn_event(),
@@ -252,15 +245,10 @@ fn a_peer_that_vanishes_is_an_accept_completion_error() {
 
 #[test]
 fn a_provider_service_point_creates_a_tentative_endpoint() {
-    let bench = Bench::new();
-    bench.request(psp(&bench, DAT_PSP_PROVIDER_FLAG).handle(), 1, b"");
-    let cr = cr_of(&bench.arrival());
+    let (bench, cr) = requested(DAT_PSP_PROVIDER_FLAG, 1, b"");
     let ep = ep_of(&cr);
     assert_eq!(state(&ep), DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING);
-    assert_eq!(
-        code(Ep::free(&ep)),
-        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_TENTCONNPENDING)
-    );
+    assert_bad_state(Ep::free(&ep), DAT_INVALID_STATE_EP_TENTCONNPENDING);
     let no_ep = (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP);
     assert_eq!(
         code(Cr::accept(&cr, Some(bench.ep()), b"")),
@@ -281,21 +269,16 @@ fn a_provider_service_point_creates_a_tentative_endpoint() {
 
 #[test]
 fn rejecting_destroys_the_providers_endpoint() {
-    let bench = Bench::new();
-    bench.request(psp(&bench, DAT_PSP_PROVIDER_FLAG).handle(), 1, b"");
-    Cr::reject(&cr_of(&bench.arrival()), b"").unwrap();
+    let (bench, cr) = requested(DAT_PSP_PROVIDER_FLAG, 1, b"");
+    Cr::reject(&cr, b"").unwrap();
     assert_eq!(bench.ia.child_count(Kind::Ep), 0);
 }
 
 #[test]
 fn a_refused_accept_destroys_the_providers_endpoint() {
-    let bench = Bench::new();
-    bench.request(psp(&bench, DAT_PSP_PROVIDER_FLAG).handle(), 1, b"");
-    let cr = cr_of(&bench.arrival());
+    let (bench, cr) = requested(DAT_PSP_PROVIDER_FLAG, 1, b"");
     equip(&bench, &ep_of(&cr));
-    bench
-        .script
-        .refuse(RnicError::NoResources(Resource::Memory));
+    bench.refuse(RnicError::NoResources(Resource::Memory));
     assert!(Cr::accept(&cr, None, b"").is_err());
     assert_eq!(bench.ia.child_count(Kind::Ep), 0);
 }
@@ -307,10 +290,7 @@ fn free_stops_listening_and_keeps_requests() {
     bench.request(psp.handle(), 1, b"");
     Psp::free(&psp).unwrap();
     assert_eq!(bench.script.calls(), [Call::Unlisten]);
-    assert_eq!(
-        code(Psp::free(&psp)),
-        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_PSP)
-    );
+    assert_bad_handle(Psp::free(&psp), DAT_INVALID_HANDLE_PSP);
     let ep = bench.ep();
     Cr::accept(
         &cr_of(&bench.arrival()),

@@ -11,8 +11,7 @@ fn rsp(bench: &Bench, ep: &TestEp) -> Pinned<Rsp<ScriptedRnic>> {
 
 #[test]
 fn creation_reserves_the_endpoint() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let rsp = rsp(&bench, &ep);
     assert_eq!(state(&ep), DAT_EP_STATE_RESERVED);
     let param = rsp.query();
@@ -27,23 +26,22 @@ fn creation_reserves_the_endpoint() {
 fn creation_needs_an_unconnected_endpoint_and_an_evd_for_requests() {
     let bench = Bench::new();
     let busy = bench.connected();
-    assert_eq!(
-        code(Rsp::create(&bench.ia, QUALIFIER, &busy, bench.cr.clone())),
-        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_CONNECTED)
+    assert_bad_state(
+        Rsp::create(&bench.ia, QUALIFIER, &busy, bench.cr.clone()),
+        DAT_INVALID_STATE_EP_CONNECTED,
     );
     let ep = bench.ep();
-    assert_eq!(
-        code(Rsp::create(&bench.ia, QUALIFIER, &ep, bench.dto.clone())),
-        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EVD_CR)
+    assert_bad_handle(
+        Rsp::create(&bench.ia, QUALIFIER, &ep, bench.dto.clone()),
+        DAT_INVALID_HANDLE_EVD_CR,
     );
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
 }
 
 #[test]
 fn a_failed_creation_releases_the_endpoint() {
-    let bench = Bench::new();
-    let ep = bench.ep();
-    bench.script.refuse(RnicError::AddressInUse);
+    let (bench, ep) = Bench::with_ep();
+    bench.refuse(RnicError::AddressInUse);
     assert_eq!(
         code(Rsp::create(&bench.ia, QUALIFIER, &ep, bench.cr.clone())).0,
         DAT_CONN_QUAL_IN_USE
@@ -54,8 +52,7 @@ fn a_failed_creation_releases_the_endpoint() {
 
 #[test]
 fn the_request_names_the_endpoint_and_the_service_closes() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let rsp = rsp(&bench, &ep);
     bench.request(rsp.handle(), 1, b"pd");
     assert_eq!(bench.script.calls(), [Call::Unlisten]);
@@ -71,8 +68,7 @@ fn the_request_names_the_endpoint_and_the_service_closes() {
 
 #[test]
 fn accept_takes_the_reserved_endpoint_and_no_other() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let rsp = rsp(&bench, &ep);
     bench.request(rsp.handle(), 1, b"");
     let cr = cr_of(&bench.arrival());
@@ -87,8 +83,7 @@ fn accept_takes_the_reserved_endpoint_and_no_other() {
 
 #[test]
 fn reject_releases_the_endpoint() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let rsp = rsp(&bench, &ep);
     bench.request(rsp.handle(), 1, b"");
     Cr::reject(&cr_of(&bench.arrival()), b"").unwrap();
@@ -97,27 +92,19 @@ fn reject_releases_the_endpoint() {
 
 #[test]
 fn free_before_the_request_releases_the_endpoint() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let rsp = rsp(&bench, &ep);
-    assert_eq!(
-        code(Ep::free(&ep)),
-        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_RESERVED)
-    );
+    assert_bad_state(Ep::free(&ep), DAT_INVALID_STATE_EP_RESERVED);
     Rsp::free(&rsp).unwrap();
     assert_eq!(bench.script.calls(), [Call::Unlisten]);
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
-    assert_eq!(
-        code(Rsp::free(&rsp)),
-        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_RSP)
-    );
+    assert_bad_handle(Rsp::free(&rsp), DAT_INVALID_HANDLE_RSP);
     free_evd(bench.cr.handle()).unwrap();
 }
 
 #[test]
 fn free_after_the_request_keeps_the_request() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let rsp = rsp(&bench, &ep);
     bench.request(rsp.handle(), 1, b"");
     Rsp::free(&rsp).unwrap();
@@ -127,8 +114,7 @@ fn free_after_the_request_keeps_the_request() {
 
 #[test]
 fn the_request_may_precede_the_return_of_listen() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let script = bench.script.clone();
     let request_source = bench.request_source();
     bench.script.calls();

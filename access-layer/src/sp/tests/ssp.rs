@@ -22,8 +22,7 @@ fn ssp(bench: &Bench, ep: &TestEp) -> Pinned<Ssp<ScriptedRnic>> {
 
 /// A service point that waits for a request.
 fn armed() -> (Bench, TestEp, Pinned<Ssp<ScriptedRnic>>) {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let ssp = ssp(&bench, &ep);
     (bench, ep, ssp)
 }
@@ -54,8 +53,7 @@ fn expect_socket_down(bench: &Bench, ssp: Handle) {
 
 #[test]
 fn create_takes_the_socket_and_reserves_the_endpoint() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     bench.script.calls();
     let ssp = Ssp::create(&bench.ia, args(&bench, Some(&ep))).unwrap();
     assert_eq!(
@@ -89,8 +87,7 @@ fn a_null_endpoint_makes_the_provider_associate_one() {
 
 #[test]
 fn the_final_message_is_passed_when_arming() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     bench.script.calls();
     let args = SspArgs {
         final_message: b"go rdma",
@@ -125,8 +122,7 @@ fn a_socket_unknown_or_not_routed_here_is_an_invalid_state() {
         SocketFault::NotRouted,
         SocketFault::InUse,
     ] {
-        let bench = Bench::new();
-        let ep = bench.ep();
+        let (bench, ep) = Bench::with_ep();
         bench.script.fault(fault);
         assert_eq!(
             code(Ssp::create(&bench.ia, args(&bench, Some(&ep)))).0,
@@ -150,8 +146,7 @@ fn a_disconnected_socket_makes_it_non_operational_and_is_reported() {
 
 #[test]
 fn a_socket_that_is_down_already_is_reported_too() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let upcalls = bench.upcalls.clone();
     bench
         .script
@@ -167,8 +162,7 @@ fn a_socket_that_is_down_already_is_reported_too() {
 
 #[test]
 fn a_final_message_that_is_not_sent_whole_is_an_invalid_state() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     bench.script.calls();
     bench.script.fault(SocketFault::FinalMessage);
     let args = SspArgs {
@@ -184,8 +178,7 @@ fn a_final_message_that_is_not_sent_whole_is_an_invalid_state() {
 
 #[test]
 fn events_may_precede_the_return_of_create() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let upcalls = bench.upcalls.clone();
     bench
         .script
@@ -197,23 +190,18 @@ fn events_may_precede_the_return_of_create() {
 
 #[test]
 fn an_evd_that_takes_no_requests_is_an_invalid_handle() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let args = SspArgs {
         evd: bench.dto.clone(),
         ..args(&bench, Some(&ep))
     };
-    assert_eq!(
-        code(Ssp::create(&bench.ia, args)),
-        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EVD_CR)
-    );
+    assert_bad_handle(Ssp::create(&bench.ia, args), DAT_INVALID_HANDLE_EVD_CR);
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
 }
 
 #[test]
 fn an_invalid_socket_is_an_invalid_parameter() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     bench.script.fault(SocketFault::NotASocket);
     assert_eq!(
         code(Ssp::create(&bench.ia, args(&bench, Some(&ep)))).0,
@@ -235,11 +223,10 @@ fn a_shortage_is_insufficient_resources_and_no_endpoint_remains() {
 
 #[test]
 fn an_endpoint_that_is_not_idle_is_an_invalid_state() {
-    let bench = Bench::new();
-    let ep = bench.connected();
-    assert_eq!(
-        code(Ssp::create(&bench.ia, args(&bench, Some(&ep)))),
-        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_CONNECTED)
+    let (bench, ep) = Bench::with_connected_ep();
+    assert_bad_state(
+        Ssp::create(&bench.ia, args(&bench, Some(&ep))),
+        DAT_INVALID_STATE_EP_CONNECTED,
     );
     assert_eq!(bench.script.calls(), [], "the socket was not touched");
 }
@@ -281,8 +268,7 @@ fn if_accepted_the_endpoint_is_connected_and_the_consumer_notified() {
 
 #[test]
 fn if_rejected_the_endpoint_is_unconnected_and_may_be_reused_or_destroyed() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let first = ssp(&bench, &ep);
     bench.request(first.handle(), 1, b"");
     Cr::reject(&cr_of(&bench.arrival()), b"").unwrap();
@@ -296,8 +282,7 @@ fn if_rejected_the_endpoint_is_unconnected_and_may_be_reused_or_destroyed() {
 
 #[test]
 fn a_non_operational_ssp_is_not_used_and_another_may_take_its_socket() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let first = ssp(&bench, &ep);
     lose_socket(&bench, &first);
     expect_socket_down(&bench, first.handle());
@@ -375,8 +360,7 @@ fn a_freed_handle_is_invalid() {
 
 #[test]
 fn query_returns_every_member() {
-    let bench = Bench::new();
-    let ep = bench.ep();
+    let (bench, ep) = Bench::with_ep();
     let param = ssp(&bench, &ep).query(DAT_IW_SSP_FIELD_SSP_STATE).unwrap();
     assert_eq!(param.socket_id, SOCKET);
     assert_eq!(param.evd_handle, bench.cr.handle().as_dat());
@@ -388,12 +372,6 @@ fn query_returns_every_member() {
 #[test]
 fn an_invalid_mask_is_an_invalid_parameter() {
     let (_bench, _ep, ssp) = armed();
-    assert_eq!(
-        code(ssp.query(0x20)),
-        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)
-    );
-    assert_eq!(
-        code(ssp.query(0x3F)),
-        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)
-    );
+    assert_bad_argument(ssp.query(0x20), DAT_INVALID_ARG2);
+    assert_bad_argument(ssp.query(0x3F), DAT_INVALID_ARG2);
 }

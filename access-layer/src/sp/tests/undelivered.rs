@@ -70,10 +70,7 @@ fn an_unread_request_ends_with_its_evd() {
                 .contains(&Call::DropRequest { request: 1 })
         );
         if let Some(ep) = &ep {
-            assert_eq!(
-                code(Ep::free(ep)),
-                (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_PASSCONNPENDING)
-            );
+            assert_bad_state(Ep::free(ep), DAT_INVALID_STATE_EP_PASSCONNPENDING);
         }
         free_evd(bench.cr.handle()).unwrap();
         expect_ended(kind, &bench, ep.as_ref());
