@@ -18,16 +18,11 @@ use std::collections::BTreeMap;
 
 use iwarp_proto::{
     CompletionStatus, Config, Delivery, OwnOffer, Role, Stag, StreamState, WorkKind,
+    testing::engine::{Engine, Event},
     wire::{mpa::RtrKind, rdmap::AtomicOp},
 };
 
-use crate::{
-    input::Input,
-    model::{
-        engine::{Engine, Event},
-        memory::Region,
-    },
-};
+use crate::input::Input;
 
 /// Registered at both ends, one slot per item: the target of the peer's Writes and of our reads.
 const SLOTS: u32 = 0x100;
@@ -74,7 +69,7 @@ pub fn run(data: &[u8]) {
     // If both ends offer longer FPDUs, both use them after the Read of their start-up.
     for (bit, engine) in [(4, &mut initiator), (8, &mut responder)] {
         if flags & bit != 0 {
-            engine.connection.offer(OwnOffer {
+            engine.conn.offer(OwnOffer {
                 ulpdu_max: 2 * mulpdus[0],
                 carriers: flags & 16 != 0,
             });
@@ -92,9 +87,9 @@ pub fn run(data: &[u8]) {
     let consuming = work[0].iter().filter(|item| item.op.is_numbered_send());
     if !wire.did_harm && consuming.count() <= receives {
         for (engine, work) in [(&initiator, &work[0]), (&responder, &work[1])] {
-            assert_eq!(engine.connection.state(), StreamState::Operational);
+            assert_eq!(engine.conn.state(), StreamState::Operational);
             assert_eq!(engine.completions.len(), work.len());
-            assert!(engine.connection.is_idle());
+            assert!(engine.conn.is_idle());
         }
     }
     initiator.close();
@@ -155,14 +150,11 @@ fn pattern(index: usize, len: usize) -> &'static [u8] {
 }
 
 fn engine(config: Config, work: &[Item], receives: usize) -> Engine {
-    let mut engine = Engine::new(config, true);
+    let mut engine = Engine::new(config);
     let slots = vec![0; 2 * WORK_MAX * SLOT];
-    let regions = [
-        (SLOTS, Region::open(0, slots)),
-        (SOURCE, Region::open(0, pattern(99, SLOT).to_vec())),
-        (COUNTER, Region::open(0, vec![0; 8])),
-    ];
-    engine.memory.regions.extend(regions);
+    engine.register(SLOTS, 0, slots);
+    engine.register(SOURCE, 0, pattern(99, SLOT).to_vec());
+    engine.register(COUNTER, 0, vec![0; 8]);
     for token in 0..receives {
         engine.post_receive(1000 + token as u64, SLOT as u32);
     }
@@ -193,7 +185,7 @@ fn engine(config: Config, work: &[Item], receives: usize) -> Engine {
                 to: 0,
             },
         };
-        assert!(engine.post(index as u64, kind, item.bytes.to_vec(), item.fence));
+        engine.post(index as u64, kind, item.bytes.to_vec(), item.fence);
     }
     engine
 }
@@ -256,17 +248,18 @@ impl Wire {
     /// Runs until neither end has anything to transmit.
     fn run(&mut self, initiator: &mut Engine, responder: &mut Engine) {
         loop {
-            initiator.transmit();
-            responder.transmit();
+            initiator.transmit_all();
+            responder.transmit_all();
             let out = sent_since(initiator, &mut self.seen[0]);
             let back = sent_since(responder, &mut self.seen[1]);
             if out.is_empty() && back.is_empty() {
                 return;
             }
             for fpdu in self.mangle(out) {
-                responder.receive(&fpdu);
+                responder.receive_and_answer(&fpdu);
             }
-            back.iter().for_each(|fpdu| initiator.receive(fpdu));
+            back.iter()
+                .for_each(|fpdu| initiator.receive_and_answer(fpdu));
         }
     }
 

@@ -22,9 +22,8 @@
 //! | [`local_ring::sequence`] | both ends of a shared ring | all records once and in order; no lost wake-up; a bad word is a fault |
 //! | [`c_calls`] | the C library, in memory and staged | no call crashes or hangs; closing the IA leaks nothing |
 //!
-//! [`input`] turns bytes into choices, [`model`] is the memory and the engine around a connection,
-//! [`target`] lists the targets, [`seeds`] holds the initial inputs of their corpora, and [`seed`]
-//! is the type of one of them.
+//! [`input`] turns bytes into choices, [`target`] lists the targets, [`seeds`] holds the initial
+//! inputs of their corpora, and [`seed`] is the type of one of them.
 
 pub mod c_calls;
 mod crc;
@@ -38,7 +37,6 @@ pub mod local_ring;
 #[path = "../../../provider-iwarp-soft/src/carrier/tcp/marked.rs"]
 mod marked;
 pub mod marked_stream;
-pub mod model;
 pub mod mpa_startup;
 pub mod port_mapper;
 pub mod rule_file;

@@ -5,16 +5,14 @@
 
 use iwarp_proto::{
     Config, Connection, Inbound, ProtocolError, Role, TerminateCode, TransmitFpdu,
+    testing::memory::{Memory, Receives},
     wire::{
         fpdu::LENGTH_LEN,
         terminate::{self, CONTROL_LEN, Context, LEN_MAX, Offender},
     },
 };
 
-use crate::{
-    input::Input,
-    model::memory::{Memory, Receives},
-};
+use crate::input::Input;
 
 /// A context that leaves no ambiguity: a connection that has exchanged FPDUs.
 const RUNNING: Context = Context {

@@ -43,6 +43,8 @@ pub mod mpa;
 pub mod peer;
 pub mod wire;
 
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 

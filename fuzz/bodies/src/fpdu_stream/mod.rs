@@ -10,13 +10,11 @@ mod script;
 
 use iwarp_proto::{
     Access, Config, Role, Stag, WorkKind,
+    testing::{engine::Engine, memory::Region},
     wire::{mpa::RtrKind, rdmap::AtomicOp},
 };
 
-use crate::{
-    input::{Input, in_pieces},
-    model::{engine::Engine, memory::Region},
-};
+use crate::input::{Input, in_pieces};
 
 use script::Script;
 
@@ -159,7 +157,8 @@ impl Setup {
     }
 
     fn engine(&self) -> Engine {
-        let mut engine = Engine::new(self.config, self.crc);
+        let mut engine = Engine::new(self.config);
+        engine.checks_crc = self.crc;
         let open = || Region::open(BASE, PATTERN.to_vec());
         let with_rights = |rights| Region { rights, ..open() };
         let foreign = Region {
@@ -178,15 +177,15 @@ impl Setup {
             engine.post_receive(token, len);
         }
         for (token, &(kind, len, fence)) in (0..).zip(&self.work) {
-            engine.post(token, kind, vec![0x5A; len as usize], fence);
+            engine.try_post(token, kind, vec![0x5A; len as usize], fence);
         }
         engine
     }
 
     fn play(&self, stream: &[u8], cuts: &[u8]) -> Engine {
         let mut engine = self.engine();
-        engine.transmit();
-        in_pieces(stream, cuts, |piece| engine.receive(piece));
+        engine.transmit_all();
+        in_pieces(stream, cuts, |piece| engine.receive_and_answer(piece));
         engine.close();
         for stag in [READ_ONLY, FOREIGN] {
             assert_eq!(engine.memory.regions[&stag].bytes, PATTERN);

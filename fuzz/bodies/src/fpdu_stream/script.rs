@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 
 use iwarp_proto::{
     Msn, Stag, WorkKind,
+    testing::engine::frame,
     wire::{
         ddp::{TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, qn},
         rdmap::{
@@ -20,7 +21,7 @@ use iwarp_proto::{
     },
 };
 
-use crate::{input::Input, model::engine::frame};
+use crate::input::Input;
 
 use super::{BASE, FOREIGN, OPEN, READ_ONLY, REGION_LEN, STREAM_MAX, Setup, TOP, WRITE_ONLY};
 

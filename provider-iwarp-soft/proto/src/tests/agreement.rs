@@ -88,7 +88,7 @@ fn start_up_differs_in_bytes_that_other_implementations_ignore() {
             engine.conn.offer(own(offer));
         }
         engine.transmit_all();
-        Vec::from(engine.wire)
+        engine.take_sent()
     };
     let (plain, offering) = (first(None), first(Some(OFFER)));
     let differing: Vec<_> = (0..plain.len())

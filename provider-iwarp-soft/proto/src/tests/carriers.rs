@@ -2,12 +2,12 @@
 
 use super::{
     code,
-    engine::{Engine, Pair, SEND, config, split},
+    engine::{Engine, Pair, SEND, config, immediate, split, write},
     faults, hex,
 };
 use crate::{
     CarrierError, CarrierMessage, Config, Delivery, Inbound, OwnOffer, ProtocolError, Role, Stag,
-    StreamState, TransmitFpdu, TransmitPayload, WorkKind, wire::mpa::RtrKind,
+    StreamState, TransmitFpdu, TransmitPayload, testing::memory::Grant, wire::mpa::RtrKind,
 };
 
 const OFFER: CarrierMessage = CarrierMessage::Offer {
@@ -59,9 +59,9 @@ fn move_direction(from: &mut Engine, to: &mut Engine) {
         .expect("the peer has agreed");
     from.transmit_all();
     assert!(from.conn.is_tx_moving());
-    let bytes: Vec<u8> = from.wire.drain(..).collect();
+    let bytes = from.take_sent();
     to.receive(&bytes).expect("legal");
-    assert_eq!(to.carrier_messages, [CarrierMessage::Moved]);
+    assert_eq!(to.carrier_messages(), [CarrierMessage::Moved]);
     from.conn.on_tx_moved();
 }
 
@@ -113,7 +113,7 @@ fn carrier_messages_need_an_offer_of_both_ends() {
 fn responder_may_send_carrier_messages_once_its_answer_is_transmitted() {
     let mut pair = pair([Some(true); 2]);
     pair.initiator.transmit_all();
-    let bytes: Vec<u8> = pair.initiator.wire.drain(..).collect();
+    let bytes = pair.initiator.take_sent();
     pair.responder.receive(&bytes).expect("legal");
     assert_eq!(pair.responder.conn.agreed_ulpdu(), Some(16_402));
     let early = pair.responder.conn.queue_carrier(OFFER);
@@ -121,7 +121,7 @@ fn responder_may_send_carrier_messages_once_its_answer_is_transmitted() {
     pair.responder.transmit_all();
     assert_eq!(pair.responder.conn.queue_carrier(OFFER), Ok(()));
     pair.run();
-    assert_eq!(pair.initiator.carrier_messages, [OFFER]);
+    assert_eq!(pair.initiator.carrier_messages(), [OFFER]);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn offer_has_these_bytes_on_the_wire() {
     let mut pair = agreed();
     pair.responder.conn.queue_carrier(OFFER).expect("agreed");
     pair.responder.transmit_all();
-    let bytes: Vec<u8> = pair.responder.wire.drain(..).collect();
+    let bytes = pair.responder.take_sent();
     let expected = "002e 414f 00000000 44415452 00000001 00000000 \
                     00000001 abababab abababab abababab abababab 00000000 00000077";
     assert_eq!(bytes[..bytes.len() - 4], hex(expected));
@@ -153,7 +153,7 @@ fn carrier_messages_are_transmitted_between_messages_and_ahead_of_work() {
     }
     assert_eq!(order, [1, 1, 0, 2]);
     pair.run();
-    assert_eq!(pair.responder.carrier_messages, [OFFER]);
+    assert_eq!(pair.responder.carrier_messages(), [OFFER]);
     assert_eq!(pair.responder.received(), [(100, 40_000), (101, 10)]);
 }
 
@@ -216,22 +216,11 @@ fn both_directions_move_and_carry_every_kind_of_message() {
 
     let message: Vec<u8> = (0..200_000_u32).map(|at| at as u8).collect();
     initiator.post_send(2, message.clone());
-    let write = WorkKind::Write {
-        stag: Stag(1),
-        to: 0x1000,
-    };
+    let write = write(1, 0x1000);
     initiator.post(3, write, message.clone(), false);
     initiator.post_read(4, (1, 0x1000), (1, 0x1000), 200_000, true);
     let data = *b"abcdefgh";
-    initiator.post(
-        5,
-        WorkKind::ImmediateData {
-            data,
-            solicited: false,
-        },
-        Vec::new(),
-        false,
-    );
+    initiator.post(5, immediate(data, false), Vec::new(), false);
     let lengths = deliver(&mut initiator, &mut responder);
     assert_eq!(lengths, [200_018, 200_014, 46, 26], "one segment a message");
     let answers = deliver(&mut responder, &mut initiator);
@@ -240,16 +229,15 @@ fn both_directions_move_and_carry_every_kind_of_message() {
     assert_eq!(initiator.completed(), [1, 2, 3, 4, 5]);
     assert_eq!(responder.buffers[&100][..200_000], message);
     assert_eq!(initiator.memory.slice(Stag(1), 0x1000, 200_000), message);
-    let immediate = responder.deliveries.last();
     assert!(
-        matches!(immediate, Some(Delivery::Receive { immediate: Some(it), .. }) if *it == data)
+        matches!(responder.deliveries().last(), Some(Delivery::Receive { immediate: Some(it), .. }) if *it == data)
     );
 
     let error = responder.conn.fail_local();
     let fpdu = responder.conn.terminate(&error).expect("one is owed");
     let segment = responder.segment(&fpdu);
     initiator.handle_segment(&segment).expect("legal");
-    assert!(initiator.terminated.is_some());
+    assert!(initiator.terminated().is_some());
 }
 
 const MOVED: &str = "414f 00000000 44415452 00000001 00000000 00000002";
@@ -372,7 +360,7 @@ fn payload_of_another_carrier_needs_exactly_the_ddp_header() {
             ..
         } = agreed().responder;
         let result = conn.handle_segment(header, payload_len, &memory, &mut receives);
-        let length = |inbound: &Inbound<()>| match inbound {
+        let length = |inbound: &Inbound<Grant>| match inbound {
             Inbound::Place(placement) => placement.payload.len(),
             _ => 0,
         };

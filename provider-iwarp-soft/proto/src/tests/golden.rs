@@ -1,7 +1,7 @@
 //! Captured frames, made and parsed by a complete connection, CRC included.
 
 use super::{
-    engine::{Engine, SEND, config},
+    engine::{Engine, Event, SEND, atomic, config, write},
     hex,
 };
 use crate::{
@@ -79,7 +79,7 @@ fn responder(rtr: Option<RtrKind>) -> Engine {
 
 fn on_wire(engine: &mut Engine) -> Vec<u8> {
     engine.transmit_all();
-    engine.wire.drain(..).collect()
+    engine.take_sent()
 }
 
 fn terminate(engine: &mut Engine, error: &ProtocolError) -> Vec<u8> {
@@ -93,10 +93,7 @@ fn initiator_of_group_a_makes_the_frames() {
     let mut engine = initiator(None);
     engine.post_send(1, b"hello".to_vec());
     assert_eq!(on_wire(&mut engine), hex(A3));
-    let write = WorkKind::Write {
-        stag: Stag(0x1122_3344),
-        to: 0x1000,
-    };
+    let write = write(0x1122_3344, 0x1000);
     engine.post(2, write, b"Hello, iWARP!".to_vec(), false);
     assert_eq!(on_wire(&mut engine), hex(A4));
     engine.post_read(3, (0x1122_3344, 0x1008), (0x0a0b_0c01, 0x2000), 16, false);
@@ -139,7 +136,7 @@ fn initiator_of_group_a_takes_the_read_response() {
     engine.post_read(3, (0x1122_3344, 0x1008), (0x0a0b_0c01, 0x2000), 16, false);
     engine.transmit_all();
     engine.receive(&hex(A6)).expect("a legal frame");
-    assert_eq!(engine.deliveries, [Delivery::Read { token: 3 }]);
+    assert_eq!(engine.deliveries(), [Delivery::Read { token: 3 }]);
     assert_eq!(engine.completed(), [3]);
     let expected: Vec<u8> = (0..16).collect();
     assert_eq!(engine.memory.slice(Stag(0x0a0b_0c01), 0x2000, 16), expected);
@@ -159,7 +156,7 @@ fn write_to_a_bad_stag_ends_with_the_terminate_of_group_a() {
         about: Some(Opcode::Write),
         request: None,
     };
-    assert_eq!(peer.terminated, Some(Some(terminate)));
+    assert_eq!(peer.terminated(), Some(Some(terminate)));
     peer.post_expect_ended();
 }
 
@@ -173,11 +170,11 @@ fn ready_to_receive_messages_of_group_b() {
 
     let mut engine = responder(Some(RtrKind::Write));
     engine.receive(&hex(B3)).expect("a legal frame");
-    assert_eq!(engine.ready_to_receive, 1);
+    assert_eq!(engine.count(&Event::ReadyToReceive), 1);
     // Whatever kind the Reply named, the zero-length read is accepted and answered.
     let mut engine = responder(Some(RtrKind::Write));
     engine.receive(&hex(B3_READ)).expect("a legal frame");
-    assert_eq!(engine.ready_to_receive, 1);
+    assert_eq!(engine.count(&Event::ReadyToReceive), 1);
     assert_eq!(on_wire(&mut engine), hex(B3_ANSWER));
 }
 
@@ -199,18 +196,14 @@ fn immediate_data_of_group_b() {
             invalidate: None,
             immediate: Some(data),
         };
-        assert_eq!(engine.deliveries, [delivered]);
+        assert_eq!(engine.deliveries(), [delivered]);
     }
 }
 
 #[test]
 fn atomic_requests_are_made_to_the_byte() {
     let mut engine = initiator(None);
-    let atomic = |op, to| WorkKind::Atomic {
-        op,
-        stag: Stag(0x1122_3344),
-        to,
-    };
+    let atomic = |op, to| atomic(op, 0x1122_3344, to);
     let add = AtomicOp::FetchAdd { add: 5, mask: 0 };
     engine.post(1, atomic(add, 0x1000), Vec::new(), false);
     assert_eq!(on_wire(&mut engine), hex(FETCH_ADD));
@@ -264,7 +257,7 @@ fn atomic_response_of_group_b_matches_its_request() {
     let mut ulpdu = hex(B5)[2..32].to_vec();
     ulpdu[10..14].copy_from_slice(&0x78_u32.to_be_bytes());
     engine.handle(&ulpdu).expect("a legal answer");
-    assert_eq!(engine.atomic_results.last(), Some(&(0x77, 41)));
+    assert_eq!(engine.atomic_results().last(), Some(&(0x77, 41)));
 }
 
 fn answer_to(request_id: u32) -> Vec<u8> {

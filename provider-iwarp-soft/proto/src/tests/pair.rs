@@ -1,6 +1,6 @@
 //! Two connections that follow the rules, over a pipe that splits at random.
 
-use super::engine::{Engine, Pair, Prng, SEND, config};
+use super::engine::{Engine, Event, Pair, Prng, SEND, atomic, config, immediate, read, write};
 use crate::{
     CompletionStatus, Config, Connection, Delivery, Ends, PostError, Role, Stag, StreamState,
     TransmitPayload, WorkKind, WorkRequest,
@@ -70,10 +70,7 @@ fn writes_and_reads_of_every_size_are_byte_exact() {
         for &len in SIZES {
             let start = prng.below(source.len() - len);
             let message = &source[start..start + len];
-            let write = WorkKind::Write {
-                stag: Stag(0x200),
-                to: 7 + at,
-            };
+            let write = write(0x200, 7 + at);
             pair.initiator.post(token, write, message.to_vec(), false);
             let from = (0x100, (1 << 40) + start as u64);
             pair.initiator
@@ -113,10 +110,7 @@ fn long_frames_carry_equal_parts_of_whole_pages() {
         });
         conn.post(WorkRequest {
             token: 1,
-            kind: WorkKind::Write {
-                stag: Stag(1),
-                to: 0,
-            },
+            kind: write(1, 0),
             len: len as u32,
             fence: false,
         })
@@ -174,14 +168,8 @@ fn traffic_of_all_kinds_in_both_directions_completes_in_order() {
                         solicited: token % 2 == 0,
                         invalidate: None,
                     },
-                    2 => WorkKind::Write {
-                        stag: Stag(0x20),
-                        to: 5_000,
-                    },
-                    3 => WorkKind::ImmediateData {
-                        data: [token as u8; 8],
-                        solicited: false,
-                    },
+                    2 => write(0x20, 5_000),
+                    3 => immediate([token as u8; 8], false),
                     _ => {
                         let side = side(&mut pair, which);
                         side.post_read(token, (0x10, 17), (0x20, 0), len as u32, fence);
@@ -194,7 +182,7 @@ fn traffic_of_all_kinds_in_both_directions_completes_in_order() {
         pair.run();
         for which in [0, 1] {
             let side = side(&mut pair, which);
-            assert!(side.placed_early > 0, "half of what can be is placed early");
+            assert!(side.predicted > 0, "half of what can be is placed early");
             let tokens: Vec<_> = (0..REQUESTS).collect();
             assert_eq!(side.completed(), tokens, "seed {seed}");
             assert!(side.outstanding_max <= 4, "ORD is 4");
@@ -259,7 +247,7 @@ fn answers_and_local_work_take_turns_without_interrupting_a_message() {
             .post_read(token, (0x10, 0), (0x20, 0), 4_000, false);
     }
     pair.initiator.transmit_all();
-    let requests: Vec<u8> = pair.initiator.wire.drain(..).collect();
+    let requests = pair.initiator.take_sent();
     pair.responder.receive(&requests).expect("legal requests");
     for token in 10..13 {
         pair.responder.post_send(token, vec![1; 4_000]);
@@ -302,7 +290,7 @@ fn each_rtr_kind_opens_the_responder_and_is_hidden_from_its_consumer() {
         pair.initiator.post_send(3, b"data".to_vec());
         pair.run();
         assert_eq!(pair.responder.conn.state(), StreamState::Operational);
-        assert_eq!(pair.responder.ready_to_receive, 1, "{kind:?}");
+        assert_eq!(pair.responder.count(&Event::ReadyToReceive), 1, "{kind:?}");
         assert_eq!(pair.responder.received(), [(1, 4)], "{kind:?}");
         assert_eq!(pair.initiator.received(), [(1, 5)], "{kind:?}");
         assert_eq!(
@@ -319,20 +307,16 @@ fn only_the_first_fpdu_can_mean_ready_to_receive() {
     let mut pair = Pair::operational(5);
     pair.responder.post_receive(1, 10);
     pair.initiator.register(0x20, 0, Vec::new());
-    pair.initiator.post(
-        1,
-        WorkKind::Write {
-            stag: Stag(0),
-            to: 0,
-        },
-        Vec::new(),
-        false,
-    );
+    pair.initiator.post(1, write(0, 0), Vec::new(), false);
     pair.initiator.post_read(2, (0, 0), (0x20, 0), 0, false);
     pair.initiator.post_send(3, Vec::new());
     pair.run();
-    assert_eq!(pair.responder.ready_to_receive, 1, "the one of the set-up");
-    assert_eq!(pair.responder.deliveries[0], Delivery::Write);
+    assert_eq!(
+        pair.responder.count(&Event::ReadyToReceive),
+        1,
+        "the one of the set-up"
+    );
+    assert_eq!(pair.responder.deliveries()[0], Delivery::Write);
     assert_eq!(pair.responder.received(), [(1, 0)]);
     assert_eq!(pair.initiator.completed(), [1, 2, 3]);
 }
@@ -366,10 +350,13 @@ fn empty_send_first_is_a_message_unless_it_was_agreed_on_as_rtr() {
     let mut initiator = Engine::new(config(Role::Initiator));
     initiator.post_send(1, Vec::new());
     initiator.transmit_all();
-    let bytes: Vec<u8> = initiator.wire.drain(..).collect();
+    let bytes = initiator.take_sent();
     responder.receive(&bytes).expect("legal");
     assert_eq!(
-        (responder.received(), responder.ready_to_receive),
+        (
+            responder.received(),
+            responder.count(&Event::ReadyToReceive)
+        ),
         (vec![(1, 0)], 0)
     );
 }
@@ -379,11 +366,7 @@ fn atomics_change_the_peer_memory_and_return_what_it_was() {
     let mut pair = Pair::operational(3);
     pair.responder
         .register(0x10, 0x1000, 41_u64.to_be_bytes().to_vec());
-    let atomic = |op| WorkKind::Atomic {
-        op,
-        stag: Stag(0x10),
-        to: 0x1000,
-    };
+    let atomic = |op| atomic(op, 0x10, 0x1000);
     let swap = AtomicOp::CmpSwap {
         swap: 7,
         swap_mask: u64::MAX,
@@ -399,7 +382,7 @@ fn atomics_change_the_peer_memory_and_return_what_it_was() {
     pair.initiator.post(2, atomic(swap), Vec::new(), false);
     pair.initiator.post(3, atomic(swap), Vec::new(), false);
     pair.run();
-    assert_eq!(pair.initiator.atomic_results, [(1, 41), (2, 46), (3, 7)]);
+    assert_eq!(pair.initiator.atomic_results(), [(1, 41), (2, 46), (3, 7)]);
     assert_eq!(pair.initiator.completed(), [1, 2, 3]);
     assert!(
         pair.initiator
@@ -438,7 +421,7 @@ fn invalidation_and_solicited_event_reach_the_receiver() {
             immediate: None,
         };
         assert_eq!(
-            pair.responder.deliveries,
+            pair.responder.deliveries(),
             [expected],
             "once, with the last segment"
         );
@@ -450,15 +433,8 @@ fn immediate_data_consumes_a_receive() {
     let mut pair = Pair::operational(3);
     pair.responder.post_receive(1, 0);
     let data = *b"12345678";
-    pair.initiator.post(
-        1,
-        WorkKind::ImmediateData {
-            data,
-            solicited: true,
-        },
-        Vec::new(),
-        false,
-    );
+    pair.initiator
+        .post(1, immediate(data, true), Vec::new(), false);
     pair.run();
     let expected = Delivery::Receive {
         token: 1,
@@ -467,19 +443,13 @@ fn immediate_data_consumes_a_receive() {
         invalidate: None,
         immediate: Some(data),
     };
-    assert_eq!(pair.responder.deliveries, [expected]);
+    assert_eq!(pair.responder.deliveries(), [expected]);
 }
 
 #[test]
 fn immediate_data_reports_the_length_of_the_write_before_it() {
-    let write = |to| WorkKind::Write {
-        stag: Stag(0x10),
-        to,
-    };
-    let immediate = || WorkKind::ImmediateData {
-        data: [7; 8],
-        solicited: false,
-    };
+    let write = |to| write(0x10, to);
+    let immediate = || immediate([7; 8], false);
     let send = || SEND;
     let rows = [
         (
@@ -529,14 +499,8 @@ fn a_read_between_write_and_immediate_data_changes_nothing() {
     pair.responder.register(0x10, 0, vec![7; 8_000]);
     pair.initiator.register(0x20, 0, vec![0; 100]);
     pair.responder.post_receive(100, 0);
-    let write = WorkKind::Write {
-        stag: Stag(0x10),
-        to: 0,
-    };
-    let immediate = WorkKind::ImmediateData {
-        data: [7; 8],
-        solicited: false,
-    };
+    let write = write(0x10, 0);
+    let immediate = immediate([7; 8], false);
     pair.initiator.post(0, write, vec![9; LONG as usize], false);
     pair.initiator.post_read(1, (0x10, 0), (0x20, 0), 10, false);
     pair.initiator.post(2, immediate, Vec::new(), false);
@@ -556,21 +520,13 @@ fn work_that_cannot_be_done_is_refused_when_posted() {
         })
     };
     let initiator = config(Role::Initiator);
-    let read = WorkKind::Read {
-        source_stag: Stag(0),
-        source_to: 0,
-        sink_stag: Stag(0),
-        sink_to: 0,
-    };
+    let read = read((0, 0), (0, 0));
     let atomic = |to| WorkKind::Atomic {
         op: AtomicOp::FetchAdd { add: 1, mask: 0 },
         stag: Stag(0),
         to,
     };
-    let immediate = WorkKind::ImmediateData {
-        data: [0; 8],
-        solicited: false,
-    };
+    let immediate = immediate([0; 8], false);
     assert_eq!(
         post(
             Config {
@@ -623,15 +579,7 @@ fn fpdus_have_the_segment_sizes_of_the_standard() {
         ..config(Role::Initiator)
     });
     engine.post_send(1, vec![0; 2048]);
-    engine.post(
-        2,
-        WorkKind::Write {
-            stag: Stag(1),
-            to: 0,
-        },
-        vec![0; 2048],
-        false,
-    );
+    engine.post(2, write(1, 0), vec![0; 2048], false);
     let mut lengths = Vec::new();
     while let Some(fpdu) = engine.transmit_one(9999) {
         lengths.push(fpdu.payload_len());
@@ -691,10 +639,7 @@ fn a_message_sent_at_once_is_the_one_that_would_have_been_queued() {
             solicited: true,
             invalidate: Some(Stag(9)),
         },
-        WorkKind::Write {
-            stag: Stag(7),
-            to: 1 << 40,
-        },
+        write(7, 1 << 40),
     ];
     let (mut queued, mut at_once) = (Pair::operational(1), Pair::operational(1));
     for (token, kind) in kinds.into_iter().cycle().take(9).enumerate() {
@@ -723,12 +668,7 @@ fn nothing_is_sent_at_once_that_would_overtake_or_does_not_fit() {
     let longest = (connection.config().mulpdu - 18) as u32;
     assert!(connection.transmit_now(send, longest + 1).is_none());
     assert!(connection.transmit_now(send, longest).is_some());
-    let read = WorkKind::Read {
-        source_stag: Stag(1),
-        source_to: 0,
-        sink_stag: Stag(2),
-        sink_to: 0,
-    };
+    let read = read((1, 0), (2, 0));
     assert!(connection.transmit_now(read, 1).is_none());
     let request = WorkRequest {
         token: 1,

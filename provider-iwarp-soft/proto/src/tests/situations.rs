@@ -175,13 +175,13 @@ fn the_predicted_target_of_payload_is_its_target() {
             let (header, len) = split(&segment);
             let (memory, receives) = (&engine.memory, &mut engine.receives);
             let target = engine.conn.predict_target(header, len, memory, receives);
-            let left = receives.0.len();
+            let left = receives.posted.len();
             assert_eq!(
                 engine.conn.predict_target(header, len, memory, receives),
                 target
             );
             assert_eq!(
-                receives.0.len(),
+                receives.posted.len(),
                 left,
                 "{name}: one receive for one message"
             );

@@ -1,7 +1,7 @@
 //! The behaviour of a connection toward a peer that is siw, compared with any other peer.
 
 use super::{
-    engine::{Engine, Pair, config},
+    engine::{Engine, Event, Pair, config},
     hex,
 };
 use crate::{Config, Delivery, Inbound, Peer, Role, StreamState};
@@ -33,7 +33,10 @@ fn around_an_empty_read(peer: Peer) -> (Vec<u64>, usize) {
         pair.initiator.memory.slice(crate::Stag(0x20), 0, 100),
         [7; 100]
     );
-    (pair.initiator.completed(), pair.responder.read_requests)
+    (
+        pair.initiator.completed(),
+        pair.responder.count(&Event::ReadRequest),
+    )
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use super::{
     code,
-    engine::{Engine, config},
+    engine::{Engine, atomic, config},
     faults, hex,
 };
 use crate::{
     Access, Config, Ends, MpaError, ProtectionFault, RemoteOperation, Role, Stag, StreamState,
-    TerminateCode, TransmitPayload, WorkKind,
+    TerminateCode, TransmitPayload,
     wire::{
         mpa::RtrKind,
         rdmap::{AtomicOp, ReadRequest},
@@ -134,11 +134,11 @@ fn responder() -> Engine {
     for stag in 1..=3 {
         engine.register(stag, 0x1000, vec![0; 16]);
     }
-    if let Some(region) = engine.memory.0.get_mut(&2) {
+    if let Some(region) = engine.memory.regions.get_mut(&2) {
         region.foreign = true;
     }
-    if let Some(region) = engine.memory.0.get_mut(&3) {
-        region.rights.clear();
+    if let Some(region) = engine.memory.regions.get_mut(&3) {
+        region.rights = &[];
         region.invalidatable = false;
     }
     engine.post_receive(1, 8);
@@ -152,7 +152,7 @@ fn every_fault_has_its_code() {
     let table = [UNTAGGED, INVALIDATE, WRITE, READS, RFC7306].concat();
     for (name, segments, expected) in faults(&table, &named) {
         let mut engine = responder();
-        let before = engine.memory.0[&1].bytes.clone();
+        let before = engine.memory.regions[&1].bytes.clone();
         let (fault, legal) = segments.split_last().expect("a row has segments");
         for segment in legal {
             engine.handle(segment).expect(name);
@@ -161,7 +161,7 @@ fn every_fault_has_its_code() {
         assert_eq!(code(&error), expected, "{name}");
         if legal.is_empty() {
             assert_eq!(
-                engine.memory.0[&1].bytes, before,
+                engine.memory.regions[&1].bytes, before,
                 "{name}: nothing was placed"
             );
         }
@@ -172,10 +172,10 @@ fn every_fault_has_its_code() {
 /// The first fault ends the stream: later segments are ignored, and one Terminate is sent.
 fn assert_ends_once(engine: &mut Engine, name: &str) {
     assert_eq!(engine.conn.state(), StreamState::TerminateOwed, "{name}");
-    let deliveries = engine.deliveries.len();
+    let deliveries = engine.deliveries().len();
     engine.handle(&hex("41ff")).expect("ignored");
     engine.handle(&hex(SEND)).expect("ignored");
-    assert_eq!(engine.deliveries.len(), deliveries, "{name}");
+    assert_eq!(engine.deliveries().len(), deliveries, "{name}");
     assert!(!engine.conn.has_transmit(), "{name}");
     let error = engine.conn.fail_local();
     let fpdu = engine
@@ -252,11 +252,7 @@ fn atomic_response_must_carry_the_id_of_the_oldest_request() {
     let mut engine = Engine::new(config(Role::Initiator));
     let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
     for token in [1, 2] {
-        let kind = WorkKind::Atomic {
-            op,
-            stag: Stag(9),
-            to: 0,
-        };
+        let kind = atomic(op, 9, 0);
         engine.post(token, kind, Vec::new(), false);
     }
     engine.transmit_all();
@@ -270,7 +266,7 @@ fn atomic_response_must_carry_the_id_of_the_oldest_request() {
 #[test]
 fn a_deregistered_sink_is_a_tagged_error() {
     let mut engine = reader();
-    engine.memory.0.remove(&1);
+    engine.memory.regions.remove(&1);
     let error = engine.handle(&hex("c142 00000001 00000000 00001004 00000000"));
     assert_eq!(
         error.map_err(|error| error.code.to_triple()),
@@ -307,7 +303,11 @@ fn the_receive_of_a_broken_message_is_returned_to_the_queue() {
     let too_long = hex("4143 00000000 00000000 00000001 00000000 000102030405060708");
     engine.handle(&too_long).expect_err("too long");
     assert_eq!(engine.conn.take_partial_receive(), Some(1));
-    assert_eq!(engine.receives.0.len(), 1, "only one receive was taken");
+    assert_eq!(
+        engine.receives.posted.len(),
+        1,
+        "only one receive was taken"
+    );
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn terminate_that_cannot_be_read_still_ends_the_stream() {
         engine
             .handle(&hex(segment))
             .expect("no violation to report");
-        assert_eq!(engine.terminated, Some(None));
+        assert_eq!(engine.terminated(), Some(None));
         assert_eq!(engine.conn.state(), StreamState::TerminateReceived);
     }
 }
@@ -411,7 +411,10 @@ fn ambiguous_terminates_are_interpreted_by_the_messages_before() {
         engine
             .handle(&segment)
             .expect("a Terminate is not a violation");
-        engine.terminated.flatten().map(|terminate| terminate.code)
+        engine
+            .terminated()
+            .flatten()
+            .map(|terminate| terminate.code)
     };
     let new_engine = || Engine::new(config(Role::Responder));
     let after_a_send = || {
@@ -447,12 +450,12 @@ fn ambiguous_terminates_are_interpreted_by_the_messages_before() {
 #[test]
 fn only_the_right_of_the_operation_is_required() {
     for (right, segment) in [
-        (Access::RemoteWrite, "c140 00000001 00000000 00001000 00"),
-        (Access::RemoteRead, READ),
+        (&[Access::RemoteWrite], "c140 00000001 00000000 00001000 00"),
+        (&[Access::RemoteRead], READ),
     ] {
         let mut engine = responder();
-        if let Some(region) = engine.memory.0.get_mut(&1) {
-            region.rights = vec![right];
+        if let Some(region) = engine.memory.regions.get_mut(&1) {
+            region.rights = right;
         }
         engine
             .handle(&hex(segment))

@@ -6,7 +6,7 @@ use std::{
     ops::Range,
 };
 
-use iwarp_proto::{
+use crate::{
     Access, InvalidateFault, MemoryTable, ProtectionFault, ReceiveBuffer, ReceiveQueue, Stag,
 };
 
@@ -21,6 +21,8 @@ pub struct Region {
     pub rights: &'static [Access],
     /// True if the registration belongs to another stream.
     pub foreign: bool,
+    /// True if the peer may invalidate the registration.
+    pub invalidatable: bool,
 }
 
 impl Region {
@@ -33,6 +35,7 @@ impl Region {
             bytes,
             rights: &[RemoteWrite, RemoteRead, ReadSink, RemoteAtomic],
             foreign: false,
+            invalidatable: true,
         }
     }
 
@@ -136,7 +139,11 @@ impl MemoryTable for Memory {
         if region.foreign {
             return Err(InvalidateFault::NotAssociated);
         }
-        Ok(())
+        if region.invalidatable {
+            Ok(())
+        } else {
+            Err(InvalidateFault::NotInvalidatable)
+        }
     }
 }
 
