@@ -1,6 +1,5 @@
 //! Consumer notification objects: one object to wait for many dispatchers (DAT 2.0 section 6.3.3).
 
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -189,10 +188,4 @@ impl Drop for CnoInner {
     }
 }
 
-impl fmt::Debug for Cno {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cno")
-            .field("fd", &self.inner.fd)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Cno, |it| [fd: it.inner.fd]);

@@ -1,7 +1,6 @@
 //! Interface adapters (DAT 2.0 section 6.2).
 
 use std::ffi::CString;
-use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
@@ -158,10 +157,4 @@ impl Drop for IaInner {
     }
 }
 
-impl fmt::Debug for Ia {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ia")
-            .field("name", &self.inner.name)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Ia, |it| [name: it.inner.name]);

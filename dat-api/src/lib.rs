@@ -132,6 +132,9 @@
 //! returns an error for which [`Error::is_unsupported`] is true. For programs that use the C
 //! interface directly, [`Library`] is the table of its functions, and [`abi`] has its types.
 
+#[macro_use]
+mod debug;
+
 mod address;
 mod attr;
 mod cno;

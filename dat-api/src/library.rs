@@ -5,7 +5,6 @@
 //! objects, events and engine threads of providers may refer to it.
 
 use std::ffi::{OsStr, OsString, c_char, c_int};
-use std::fmt;
 use std::sync::OnceLock;
 
 use dat_abi::*;
@@ -260,13 +259,7 @@ impl Library {
     }
 }
 
-impl fmt::Debug for Library {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Library")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Library, |it| [path: it.path]);
 
 /// Returns the loader's error message; `libloading` keeps it as the source of its error.
 fn describe(error: &libloading::Error) -> String {

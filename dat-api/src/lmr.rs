@@ -2,7 +2,6 @@
 //!
 //! [`Region`](crate::Region) is the safe way: registered memory that the crate owns.
 
-use std::fmt;
 use std::ptr::NonNull;
 
 use dat_abi::*;
@@ -284,14 +283,7 @@ impl Drop for Lmr {
     }
 }
 
-impl fmt::Debug for Lmr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lmr")
-            .field("base", &format_args!("{:#x}", self.base))
-            .field("len", &self.len)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Lmr, |it| [base: format_args!("{:#x}", it.base), len: it.len]);
 
 /// Checks that `len` bytes from `offset` are within `region_len`.
 pub(crate) fn check_range(offset: usize, len: usize, region_len: usize) -> Result<()> {

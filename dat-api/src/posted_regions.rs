@@ -1,7 +1,6 @@
 //! Keeps posted memory alive while a provider may access it.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -52,10 +51,4 @@ impl PostedRegions {
     }
 }
 
-impl fmt::Debug for PostedRegions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostedRegions")
-            .field("number", &self.number)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(PostedRegions, |it| [number: it.number]);

@@ -1,6 +1,5 @@
 //! Protection zones: the memory that an endpoint may access (DAT 2.0 section 6.8).
 
-use std::fmt;
 use std::sync::Arc;
 
 use dat_abi::*;
@@ -60,10 +59,4 @@ impl Drop for PzInner {
     }
 }
 
-impl fmt::Debug for Pz {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pz")
-            .field("ia", &self.inner.ia.name())
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Pz, |it| [ia: it.inner.ia.name()]);

@@ -9,7 +9,6 @@
 //! loads and stores, which are the processor's form of relaxed accesses.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -157,13 +156,7 @@ impl Drop for RegionInner {
     }
 }
 
-impl fmt::Debug for Region {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Region")
-            .field("lmr", &self.inner.lmr)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Region, |it| [lmr: it.inner.lmr]);
 
 /// Page-aligned zeroed memory that is only accessed atomically.
 struct Buffer {

@@ -1,6 +1,5 @@
 //! Remote memory regions: windows onto local memory that the peer may use (DAT 2.0 section 6.9.3).
 
-use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
 use dat_abi::*;
@@ -166,10 +165,4 @@ impl Drop for RmrInner {
     }
 }
 
-impl fmt::Debug for Rmr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rmr")
-            .field("id", &self.id())
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Rmr, |it| [id: it.id()]);

@@ -1,6 +1,5 @@
 //! Shared receive queues (DAT 2.0 section 6.7).
 
-use std::fmt;
 use std::sync::Arc;
 
 use dat_abi::*;
@@ -151,8 +150,4 @@ impl Drop for SrqInner {
     }
 }
 
-impl fmt::Debug for Srq {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Srq").finish_non_exhaustive()
-    }
-}
+opaque_debug!(Srq, |_| []);

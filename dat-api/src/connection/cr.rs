@@ -1,6 +1,5 @@
 //! Connection requests (DAT 2.0 section 6.5).
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -245,12 +244,4 @@ impl Drop for Cr {
     }
 }
 
-impl fmt::Debug for Cr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cr")
-            .field("sp", &self.sp)
-            .field("remote", &self.remote)
-            .field("conn_qual", &self.conn_qual)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Cr, |it| [sp: it.sp, remote: it.remote, conn_qual: it.conn_qual]);

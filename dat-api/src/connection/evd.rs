@@ -1,7 +1,6 @@
 //! Event dispatchers: queues of events (DAT 2.0 section 6.3).
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -418,10 +417,4 @@ impl Drop for EvdInner {
     }
 }
 
-impl fmt::Debug for Evd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Evd")
-            .field("id", &self.id())
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Evd, |it| [id: it.id()]);

@@ -1,6 +1,5 @@
 //! Common service points: a service at a transport address, for any iWARP stack.
 
-use std::fmt;
 use std::net::SocketAddr;
 
 use dat_abi::*;
@@ -86,10 +85,4 @@ impl Drop for Csp {
     }
 }
 
-impl fmt::Debug for Csp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Csp")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Csp, |it| [address: it.address]);

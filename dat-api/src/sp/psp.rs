@@ -1,7 +1,5 @@
 //! Public service points: a service to which many peers may connect.
 
-use std::fmt;
-
 use dat_abi::*;
 
 use crate::connection::Evd;
@@ -105,10 +103,4 @@ impl Drop for Psp {
     }
 }
 
-impl fmt::Debug for Psp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Psp")
-            .field("conn_qual", &self.conn_qual)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Psp, |it| [conn_qual: it.conn_qual]);

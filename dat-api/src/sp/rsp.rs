@@ -1,6 +1,5 @@
 //! Reserved service points: one endpoint waits for one peer.
 
-use std::fmt;
 use std::sync::Arc;
 
 use dat_abi::*;
@@ -88,10 +87,4 @@ impl Drop for Rsp {
     }
 }
 
-impl fmt::Debug for Rsp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rsp")
-            .field("ep", self.ep())
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Rsp, |it| [ep: *it.ep()]);

@@ -1,7 +1,6 @@
 //! Socket service points: a connected stream socket waits to become an RDMA connection
 //! (DAT 2.0 iWARP extensions 3.1.1 to 3.1.3).
 
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -225,10 +224,4 @@ impl Drop for Ssp {
     }
 }
 
-impl fmt::Debug for Ssp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ssp")
-            .field("ep", self.ep())
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Ssp, |it| [ep: *it.ep()]);

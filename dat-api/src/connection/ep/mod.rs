@@ -8,7 +8,6 @@ pub use attr::{EpAttr, EpInfo, EpState, EpStatus};
 pub use connect::{ConnectError, ConnectFailure, SocketRefused};
 pub use post::CompletionFlags;
 
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -427,10 +426,4 @@ impl Drop for EpInner {
 /// Number of tries, one millisecond apart, to read from a dispatcher on which another thread waits.
 const REJECT_TRIES: u32 = 100;
 
-impl fmt::Debug for Ep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ep")
-            .field("id", &self.id())
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(Ep, |it| [id: it.id()]);
