@@ -56,14 +56,10 @@ constants! { DatEventNumber:
 /// `DAT_DTOS`: the operation that completed.
 pub type DatDtos = u32;
 
-constants! { DatDtos:
-    /// Send.
+named_constants! { DatDtos:
     DAT_DTO_SEND = 0,
-    /// RDMA write.
     DAT_DTO_RDMA_WRITE = 1,
-    /// RDMA read.
     DAT_DTO_RDMA_READ = 2,
-    /// Receive.
     DAT_DTO_RECEIVE = 3,
     /// Receive of a message that invalidated a memory window.
     DAT_DTO_RECEIVE_WITH_INVALIDATE = 4,
@@ -71,7 +67,6 @@ constants! { DatDtos:
     DAT_DTO_BIND_MW = 5,
     /// Fast memory registration.
     DAT_DTO_LMR_FMR = 6,
-    /// Local invalidation.
     DAT_DTO_LMR_INVALIDATE = 7,
     /// First number reserved for extensions.
     DAT_DTO_EXTENSION_BASE = 8,

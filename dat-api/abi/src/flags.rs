@@ -28,8 +28,7 @@ constants! { DatVaType:
 /// `DAT_MEM_PRIV_FLAGS`: accesses to a region that are allowed.
 pub type DatMemPrivFlags = u32;
 
-constants! { DatMemPrivFlags:
-    /// No access.
+named_constants! { DatMemPrivFlags:
     DAT_MEM_PRIV_NONE_FLAG = 0,
     /// The local adapter may read.
     DAT_MEM_PRIV_LOCAL_READ_FLAG = 0x01,
@@ -52,12 +51,11 @@ constants! { DatMemPrivFlags:
 /// `DAT_RMR_SCOPE`: endpoints that may use an RMR context.
 pub type DatRmrScope = u32;
 
-constants! { DatRmrScope:
+named_constants! { DatRmrScope:
     /// One endpoint.
     DAT_RMR_SCOPE_EP = 0,
     /// The endpoints of one protection zone.
     DAT_RMR_SCOPE_PZ = 1,
-    /// Either.
     DAT_RMR_SCOPE_ANY = 2,
 }
 
@@ -90,16 +88,11 @@ pub const DAT_RS_COMPLETION_INLINE_FLAG: DatCompletionFlags = 0x4000_0000;
 /// `DAT_QOS`.
 pub type DatQos = u32;
 
-constants! { DatQos:
-    /// Best effort.
+named_constants! { DatQos:
     DAT_QOS_BEST_EFFORT = 0,
-    /// High throughput.
     DAT_QOS_HIGH_THROUGHPUT = 1,
-    /// Low latency.
     DAT_QOS_LOW_LATENCY = 2,
-    /// Economy.
     DAT_QOS_ECONOMY = 4,
-    /// Premium.
     DAT_QOS_PREMIUM = 8,
 }
 
@@ -132,14 +125,12 @@ constants! { DatCloseFlags:
 /// `DAT_EVD_FLAGS`: event streams that an EVD accepts.
 pub type DatEvdFlags = u32;
 
-constants! { DatEvdFlags:
-    /// Software events.
+named_constants! { DatEvdFlags:
     DAT_EVD_SOFTWARE_FLAG = 0x001,
     /// Connection requests.
     DAT_EVD_CR_FLAG = 0x010,
     /// Completions of data transfers.
     DAT_EVD_DTO_FLAG = 0x020,
-    /// Connection events.
     DAT_EVD_CONNECTION_FLAG = 0x040,
     /// Completions of RMR binds.
     DAT_EVD_RMR_BIND_FLAG = 0x080,
@@ -194,7 +185,7 @@ constants! { DatServiceType:
 /// `DAT_EP_STATE`.
 pub type DatEpState = u32;
 
-constants! { DatEpState:
+named_constants! { DatEpState:
     /// Ready to connect or to accept.
     DAT_EP_STATE_UNCONNECTED = 0,
     /// Unconnected, attributes not yet set.
@@ -213,7 +204,6 @@ constants! { DatEpState:
     DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING = 7,
     /// As above, attributes not yet set.
     DAT_EP_STATE_UNCONFIGURED_TENTATIVE = 8,
-    /// Connected.
     DAT_EP_STATE_CONNECTED = 9,
     /// `dat_ep_disconnect` is in progress.
     DAT_EP_STATE_DISCONNECT_PENDING = 10,
@@ -232,10 +222,8 @@ constants! { DatEpState:
 /// `DAT_SRQ_STATE`.
 pub type DatSrqState = u32;
 
-constants! { DatSrqState:
-    /// Failed.
+named_constants! { DatSrqState:
     DAT_SRQ_STATE_ERROR = 0,
-    /// In use.
     DAT_SRQ_STATE_OPERATIONAL = 1,
     /// Accepts no new endpoints.
     DAT_SRQ_STATE_SHUTDOWN = 2,
@@ -244,8 +232,7 @@ constants! { DatSrqState:
 /// `DAT_IOV_OWNERSHIP`: owner of the segment list of a posted operation after the call.
 pub type DatIovOwnership = u32;
 
-constants! { DatIovOwnership:
-    /// The consumer.
+named_constants! { DatIovOwnership:
     DAT_IOV_CONSUMER = 0,
     /// The provider until completion; the list is not modified.
     DAT_IOV_PROVIDER_NOMOD = 1,
@@ -257,12 +244,10 @@ constants! { DatIovOwnership:
 /// requests.
 pub type DatEpCreatorForPsp = u32;
 
-constants! { DatEpCreatorForPsp:
-    /// Never.
+named_constants! { DatEpCreatorForPsp:
     DAT_PSP_CREATES_EP_NEVER = 0,
     /// When the service point requests it.
     DAT_PSP_CREATES_EP_IFASKED = 1,
-    /// Always.
     DAT_PSP_CREATES_EP_ALWAYS = 2,
 }
 
@@ -279,12 +264,9 @@ constants! { DatPzSupport:
 /// `DAT_EXTENSION`: family of extensions of an IA.
 pub type DatExtension = u32;
 
-constants! { DatExtension:
-    /// None.
+named_constants! { DatExtension:
     DAT_EXTENSION_NONE = 0,
-    /// InfiniBand.
     DAT_EXTENSION_IB = 1,
-    /// iWARP.
     DAT_EXTENSION_IW = 2,
     /// Older name of [`DAT_EXTENSION_IB`].
     DAT_IB_EXTENSION = 1,
@@ -295,8 +277,7 @@ constants! { DatExtension:
 /// `DAT_PROXY_TYPE`: notification of the consumer when a CNO triggers.
 pub type DatProxyType = u32;
 
-constants! { DatProxyType:
-    /// No notification.
+named_constants! { DatProxyType:
     DAT_PROXY_TYPE_NONE = 0,
     /// A call of an agent.
     DAT_PROXY_TYPE_AGENT = 1,
@@ -307,12 +288,9 @@ constants! { DatProxyType:
 /// `DAT_HA_RELATIONSHIP` of two providers.
 pub type DatHaRelationship = u32;
 
-constants! { DatHaRelationship:
-    /// Unrelated.
+named_constants! { DatHaRelationship:
     DAT_HA_FALSE = 0,
-    /// Related.
     DAT_HA_TRUE = 1,
-    /// Unknown.
     DAT_HA_UNKNOWN = 2,
     /// The two providers contradict each other.
     DAT_HA_CONFLICTING = 3,

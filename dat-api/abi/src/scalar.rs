@@ -48,10 +48,8 @@ pub type DatIaAddressPtr = *mut DatSockAddr;
 /// A C `va_list` parameter. On x86-64 (System V) and aarch64 (AAPCS64) it is passed as one pointer.
 pub type DatVaList = *mut c_void;
 
-constants! { DatBoolean:
-    /// False.
+named_constants! { DatBoolean:
     DAT_FALSE = 0,
-    /// True.
     DAT_TRUE = 1,
 }
 
@@ -85,8 +83,7 @@ constants! { DatUint32:
 /// Wait without limit.
 pub const DAT_TIMEOUT_INFINITE: DatTimeout = 0xFFFF_FFFF;
 
-constants! { DatHaLb:
-    /// No load balancing.
+named_constants! { DatHaLb:
     DAT_HA_LB_NONE = 0,
     /// Load is balanced between communicators.
     DAT_HA_LB_INTERCOMM = 1,

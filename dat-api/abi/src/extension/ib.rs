@@ -108,10 +108,8 @@ constants! { DatEventNumber:
 /// `DAT_IB_EXT_TYPE`: kind of the extension data of an event.
 pub type DatIbExtType = u32;
 
-constants! { DatIbExtType:
-    /// Fetch-and-add.
+named_constants! { DatIbExtType:
     DAT_IB_FETCH_AND_ADD = 0,
-    /// Compare-and-swap.
     DAT_IB_CMP_AND_SWAP = 1,
     /// RDMA write with immediate data, at the requester.
     DAT_IB_RDMA_WRITE_IMMED = 2,
@@ -119,19 +117,14 @@ constants! { DatIbExtType:
     DAT_IB_RDMA_WRITE_IMMED_DATA = 3,
     /// Immediate data of a send, at the receiver.
     DAT_IB_RECV_IMMED_DATA = 4,
-    /// UD connection request.
     DAT_IB_UD_CONNECT_REQUEST = 5,
     /// Address handle of the peer, on the active side.
     DAT_IB_UD_REMOTE_AH = 6,
     /// Address handle of the peer, on the passive side.
     DAT_IB_UD_PASSIVE_REMOTE_AH = 7,
-    /// UD send.
     DAT_IB_UD_SEND = 8,
-    /// UD receive.
     DAT_IB_UD_RECV = 9,
-    /// UD reject.
     DAT_IB_UD_CONNECT_REJECT = 10,
-    /// UD connection error.
     DAT_IB_UD_CONNECT_ERROR = 11,
 }
 
@@ -159,8 +152,7 @@ named_constants! { DatIbExtType:
 /// `DAT_IB_STATUS` of an extension event.
 pub type DatIbStatus = u32;
 
-constants! { DatIbStatus:
-    /// Done.
+named_constants! { DatIbStatus:
     DAT_OP_SUCCESS = 0,
     /// The operation failed.
     DAT_IB_OP_ERR = 1,
@@ -177,24 +169,18 @@ constants! { DatReturnType:
 /// subtype bits of [`DAT_IB_ERR`].
 pub const DAT_IB_COLLECTIVE_ERR: DatReturn = DatReturn(0x1000_0001);
 
-constants! { DatDtos:
+named_constants! { DatDtos:
     /// RDMA write with immediate data, at the requester.
     DAT_IB_DTO_RDMA_WRITE_IMMED = 8,
     /// RDMA write with immediate data, at the target; consumed a posted receive.
     DAT_IB_DTO_RECV_IMMED = 9,
-    /// Fetch-and-add.
     DAT_IB_DTO_FETCH_ADD = 10,
-    /// Compare-and-swap.
     DAT_IB_DTO_CMP_SWAP = 11,
     /// Receive of a send with immediate data.
     DAT_IB_DTO_RECV_MSG_IMMED = 12,
-    /// UD send.
     DAT_IB_DTO_SEND_UD = 13,
-    /// UD receive.
     DAT_IB_DTO_RECV_UD = 14,
-    /// UD receive with immediate data.
     DAT_IB_DTO_RECV_UD_IMMED = 15,
-    /// Collective operation.
     DAT_IB_DTO_COLLECTIVES = 16,
 }
 

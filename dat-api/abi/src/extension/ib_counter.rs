@@ -170,11 +170,9 @@ counters! { DatEvdCounters, DAT_EVD_COUNTER_NAMES, from 0:
 /// `DAT_IA_COUNTER_TYPE`: family of IA counters to start or stop.
 pub type DatIaCounterType = u32;
 
-constants! { DatIaCounterType:
+named_constants! { DatIaCounterType:
     /// Connection management.
     DCNT_IA_CM = 0,
-    /// Link.
     DCNT_IA_LNK = 1,
-    /// Diagnosis.
     DCNT_IA_DIAG = 2,
 }
