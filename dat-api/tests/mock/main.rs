@@ -172,6 +172,10 @@ fn objects() -> Objects {
     }
 }
 
+fn start() -> (Mock, Objects) {
+    (Mock::new(), objects())
+}
+
 /// Returns true if `socket` is open and connected to `peer`.
 fn is_connected(socket: OwnedFd, peer: &mut UnixStream) -> bool {
     UnixStream::from(socket).write_all(b"!").unwrap();
@@ -220,8 +224,7 @@ fn children_are_freed_before_parents_whatever_is_dropped_first() {
 
 #[test]
 fn posted_memory_lives_as_long_as_the_endpoint() {
-    let mock = Mock::new();
-    let all = objects();
+    let (mock, all) = start();
     let region = Region::create(&all.pz, 64, Privileges::LOCAL).unwrap();
     let segment = [region.segment(0, 64).unwrap()];
     all.ep
@@ -239,8 +242,7 @@ fn posted_memory_lives_as_long_as_the_endpoint() {
 
 #[test]
 fn memory_that_cannot_be_deregistered_is_kept_and_its_parents_with_it() {
-    let mock = Mock::new();
-    let all = objects();
+    let (mock, all) = start();
     mock.set(|state| {
         state.refuse_lmr_free = DatReturn::error(DAT_INVALID_STATE, DAT_INVALID_STATE_LMR_IN_USE);
     });
@@ -255,8 +257,7 @@ fn memory_that_cannot_be_deregistered_is_kept_and_its_parents_with_it() {
 
 #[test]
 fn waiting_for_one_completion_leaves_the_others_in_order() {
-    let mock = Mock::new();
-    let all = objects();
+    let (mock, all) = start();
     for cookie in [1, 2, 3, 4] {
         mock.put_dto(&all.ep, cookie);
     }
@@ -284,8 +285,7 @@ fn waiting_for_one_completion_leaves_the_others_in_order() {
 
 #[test]
 fn a_refused_socket_is_returned_at_once() {
-    let mock = Mock::new();
-    let all = objects();
+    let (mock, all) = start();
     mock.set(|state| {
         state.refuse_socket = DatReturn::without_class(DAT_MODEL_NOT_SUPPORTED, DAT_NO_SUBTYPE);
     });
@@ -302,8 +302,7 @@ fn a_refused_socket_is_returned_at_once() {
 
 #[test]
 fn a_failed_connect_returns_the_socket_with_the_reason() {
-    let mock = Mock::new();
-    let all = objects();
+    let (mock, all) = start();
     for number in [
         DAT_CONNECTION_EVENT_PEER_REJECTED,
         DAT_CONNECTION_EVENT_NON_PEER_REJECTED,
@@ -321,8 +320,7 @@ fn a_failed_connect_returns_the_socket_with_the_reason() {
 
 #[test]
 fn an_established_connection_keeps_the_socket_to_its_end() {
-    let mock = Mock::new();
-    let all = objects();
+    let (mock, all) = start();
     let (ours, _peer) = UnixStream::pair().unwrap();
     mock.put_connection(&all.ep, DAT_CONNECTION_EVENT_ESTABLISHED);
     all.ep.connect_socket(ours, SOON, b"").unwrap();
@@ -337,8 +335,7 @@ fn an_established_connection_keeps_the_socket_to_its_end() {
 
 #[test]
 fn the_end_of_an_earlier_connection_does_not_affect_a_later_socket() {
-    let mock = Mock::new();
-    let all = objects();
+    let (mock, all) = start();
     let (first, _peer) = UnixStream::pair().unwrap();
     all.ep.start_connect_socket(first, SOON, b"").unwrap();
     mock.put_connection(&all.ep, DAT_CONNECTION_EVENT_ESTABLISHED);
@@ -372,10 +369,17 @@ fn handle_after(ep: &Ep) -> DatHandle {
     ep.as_raw().map_addr(|address| address + 0x10)
 }
 
+/// A service point over a socket that has received a request, and the peer of the socket.
+fn requested(mock: &Mock, all: &Objects) -> (Ssp, UnixStream) {
+    let (ours, peer) = UnixStream::pair().unwrap();
+    let ssp = Ssp::create(ours, &all.ep, &all.requests, b"").unwrap();
+    put_ssp_event(mock, handle_after(&all.ep), DAT_CONNECTION_REQUEST_EVENT);
+    (ssp, peer)
+}
+
 #[test]
 fn a_service_point_without_request_returns_the_socket() {
-    let mock = Mock::new();
-    let all = objects();
+    let (mock, all) = start();
     let (ours, mut peer) = UnixStream::pair().unwrap();
     let number = ours.as_raw_fd();
     let ssp = Ssp::create(ours, &all.ep, &all.requests, b"go").unwrap();
@@ -390,8 +394,7 @@ fn a_service_point_without_request_returns_the_socket() {
 
 #[test]
 fn a_service_point_returns_a_socket_that_was_disconnected() {
-    let mock = Mock::new();
-    let all = objects();
+    let (mock, all) = start();
     let (ours, mut peer) = UnixStream::pair().unwrap();
     let ssp = Ssp::create(ours, &all.ep, &all.requests, b"").unwrap();
     put_ssp_event(
@@ -408,11 +411,8 @@ fn a_service_point_returns_a_socket_that_was_disconnected() {
 
 #[test]
 fn a_rejected_request_returns_the_socket_and_the_service_point_returns_none() {
-    let mock = Mock::new();
-    let all = objects();
-    let (ours, mut peer) = UnixStream::pair().unwrap();
-    let ssp = Ssp::create(ours, &all.ep, &all.requests, b"").unwrap();
-    put_ssp_event(&mock, handle_after(&all.ep), DAT_CONNECTION_REQUEST_EVENT);
+    let (mock, all) = start();
+    let (ssp, mut peer) = requested(&mock, &all);
     let request = ssp.wait_request(SOON).unwrap();
     assert_eq!(request.private_data(), b"hello");
     let socket = request.reject(b"no").unwrap().unwrap();
@@ -423,11 +423,8 @@ fn a_rejected_request_returns_the_socket_and_the_service_point_returns_none() {
 
 #[test]
 fn a_request_dropped_unanswered_is_rejected_and_its_socket_closed() {
-    let mock = Mock::new();
-    let all = objects();
-    let (ours, mut peer) = UnixStream::pair().unwrap();
-    let ssp = Ssp::create(ours, &all.ep, &all.requests, b"").unwrap();
-    put_ssp_event(&mock, handle_after(&all.ep), DAT_CONNECTION_REQUEST_EVENT);
+    let (mock, all) = start();
+    let (ssp, mut peer) = requested(&mock, &all);
     drop(ssp.wait_request(SOON).unwrap());
     assert_eq!(mock.log(), "reject");
     assert_eq!(peer.read(&mut [0]).unwrap(), 0);
@@ -435,11 +432,8 @@ fn a_request_dropped_unanswered_is_rejected_and_its_socket_closed() {
 
 #[test]
 fn an_accepted_request_takes_the_reserved_endpoint_and_the_socket_with_it() {
-    let mock = Mock::new();
-    let all = objects();
-    let (ours, _peer) = UnixStream::pair().unwrap();
-    let ssp = Ssp::create(ours, &all.ep, &all.requests, b"").unwrap();
-    put_ssp_event(&mock, handle_after(&all.ep), DAT_CONNECTION_REQUEST_EVENT);
+    let (mock, all) = start();
+    let (ssp, _peer) = requested(&mock, &all);
     let ep = ssp.wait_request(SOON).unwrap().accept(None, b"").unwrap();
     assert_eq!(ep.id(), all.ep.id());
     mock.put_connection(&ep, DAT_CONNECTION_EVENT_ESTABLISHED);
@@ -452,11 +446,8 @@ fn an_accepted_request_takes_the_reserved_endpoint_and_the_socket_with_it() {
 
 #[test]
 fn an_accepted_request_whose_peer_disconnected_returns_the_socket() {
-    let mock = Mock::new();
-    let all = objects();
-    let (ours, mut peer) = UnixStream::pair().unwrap();
-    let ssp = Ssp::create(ours, &all.ep, &all.requests, b"").unwrap();
-    put_ssp_event(&mock, handle_after(&all.ep), DAT_CONNECTION_REQUEST_EVENT);
+    let (mock, all) = start();
+    let (ssp, mut peer) = requested(&mock, &all);
     let ep = ssp.wait_request(SOON).unwrap().accept(None, b"").unwrap();
     mock.put_connection(&ep, DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR);
     let error = ep.wait_established(SOON).unwrap_err();
@@ -465,11 +456,8 @@ fn an_accepted_request_whose_peer_disconnected_returns_the_socket() {
 
 #[test]
 fn a_request_that_outlives_its_service_point_unread_still_has_the_socket() {
-    let mock = Mock::new();
-    let all = objects();
-    let (ours, mut peer) = UnixStream::pair().unwrap();
-    let ssp = Ssp::create(ours, &all.ep, &all.requests, b"").unwrap();
-    put_ssp_event(&mock, handle_after(&all.ep), DAT_CONNECTION_REQUEST_EVENT);
+    let (mock, all) = start();
+    let (ssp, mut peer) = requested(&mock, &all);
     mock.set(|state| state.ep_state = DAT_EP_STATE_PASSIVE_CONNECTION_PENDING);
     assert!(ssp.free().unwrap().is_none(), "the request has it");
     let Some(Event::ConnectionRequest(request)) = all.requests.dequeue().unwrap() else {

@@ -52,8 +52,7 @@ fn dropped(unread: Unread) -> Option<UnixStream> {
 fn an_unread_request_leaves_nothing_behind_whatever_is_dropped_first() {
     for over_socket in [true, false] {
         for service_point_first in [true, false] {
-            let mock = Mock::new();
-            let all = objects();
+            let (mock, all) = start();
             let unread = with_unread(&mock, &all, &all.requests.clone(), over_socket);
             let peer = if service_point_first {
                 let peer = dropped(unread);
@@ -97,8 +96,7 @@ fn an_unread_request_in_the_endpoints_own_dispatcher_keeps_nothing_open() {
 
 #[test]
 fn a_request_of_a_reserved_endpoint_outlives_its_service_point_unread() {
-    let mock = Mock::new();
-    let all = objects();
+    let (mock, all) = start();
     let unread = with_unread(&mock, &all, &all.requests, false);
     dropped(unread);
     let Some(Event::ConnectionRequest(request)) = all.requests.dequeue().unwrap() else {
@@ -112,8 +110,7 @@ fn a_request_of_a_reserved_endpoint_outlives_its_service_point_unread() {
 
 #[test]
 fn a_request_kept_for_later_still_has_its_endpoint() {
-    let mock = Mock::new();
-    let all = objects();
+    let (mock, all) = start();
     let unread = with_unread(&mock, &all, &all.requests, true);
     let other = all.ep.id();
     assert!(all.requests.wait_completion(other, 0, SOON).is_err());

@@ -30,8 +30,7 @@ fn freed_regions(mock: &Mock) -> usize {
 
 #[test]
 fn a_window_releases_regions_to_which_it_is_no_longer_bound() {
-    let mock = Mock::new();
-    let all = objects();
+    let (mock, all) = start();
     let rmr = Rmr::create(&all.pz).unwrap();
     for round in 0..5 {
         bind(&rmr, &all.ep, region(&all));
@@ -47,8 +46,7 @@ fn a_window_releases_regions_to_which_it_is_no_longer_bound() {
 
 #[test]
 fn regions_that_may_be_bound_are_kept_alive() {
-    let mock = Mock::new();
-    let all = objects();
+    let (mock, all) = start();
     let rmr = Rmr::create(&all.pz).unwrap();
     bind(&rmr, &all.ep, region(&all));
     complete_bind(&mock, &all, &rmr, DAT_RMR_BIND_SUCCESS);
