@@ -64,6 +64,12 @@ static DAT_RETURN new_object(DAT_PROVIDER *provider, DAT_HANDLE_TYPE type, DAT_H
 	return DAT_SUCCESS;
 }
 
+static DAT_RETURN free_object(DAT_HANDLE object)
+{
+	free(object);
+	return DAT_SUCCESS;
+}
+
 static DAT_RETURN not_supported(void)
 {
 	return DAT_CLASS_ERROR | DAT_MODEL_NOT_SUPPORTED;
@@ -172,21 +178,9 @@ static DAT_RETURN evd_dequeue(DAT_EVD_HANDLE evd, DAT_EVENT *event)
 	return DAT_QUEUE_EMPTY;
 }
 
-static DAT_RETURN evd_free(DAT_EVD_HANDLE evd)
-{
-	free(evd);
-	return DAT_SUCCESS;
-}
-
 static DAT_RETURN pz_create(DAT_IA_HANDLE ia, DAT_PZ_HANDLE *pz)
 {
 	return new_object(((struct object *)ia)->provider, DAT_HANDLE_TYPE_PZ, pz);
-}
-
-static DAT_RETURN pz_free(DAT_PZ_HANDLE pz)
-{
-	free(pz);
-	return DAT_SUCCESS;
 }
 
 static DAT_RETURN ep_create(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, DAT_EVD_HANDLE recv_evd,
@@ -196,12 +190,6 @@ static DAT_RETURN ep_create(DAT_IA_HANDLE ia, DAT_PZ_HANDLE pz, DAT_EVD_HANDLE r
 	expect(pz == ARG_PTR(1) && recv_evd == ARG_PTR(2) && request_evd == ARG_PTR(3));
 	expect(connect_evd == ARG_PTR(4) && attr == ARG_PTR(5));
 	return new_object(((struct object *)ia)->provider, DAT_HANDLE_TYPE_EP, ep);
-}
-
-static DAT_RETURN ep_free(DAT_EP_HANDLE ep)
-{
-	free(ep);
-	return DAT_SUCCESS;
 }
 
 static DAT_RETURN ep_connect(DAT_EP_HANDLE ep, DAT_IA_ADDRESS_PTR address, DAT_CONN_QUAL qual,
@@ -254,12 +242,6 @@ static DAT_RETURN lmr_create(DAT_IA_HANDLE ia, DAT_MEM_TYPE type, DAT_REGION_DES
 	return new_object(((struct object *)ia)->provider, DAT_HANDLE_TYPE_LMR, lmr);
 }
 
-static DAT_RETURN lmr_free(DAT_LMR_HANDLE lmr)
-{
-	free(lmr);
-	return DAT_SUCCESS;
-}
-
 static DAT_RETURN rmr_create(DAT_PZ_HANDLE pz, DAT_RMR_HANDLE *rmr)
 {
 	return new_object(((struct object *)pz)->provider, DAT_HANDLE_TYPE_RMR, rmr);
@@ -279,12 +261,6 @@ static DAT_RETURN rmr_bind(DAT_RMR_HANDLE rmr, DAT_LMR_HANDLE lmr, const DAT_LMR
 	return DAT_SUCCESS;
 }
 
-static DAT_RETURN rmr_free(DAT_RMR_HANDLE rmr)
-{
-	free(rmr);
-	return DAT_SUCCESS;
-}
-
 static DAT_RETURN cno_create(DAT_IA_HANDLE ia, DAT_OS_WAIT_PROXY_AGENT agent, DAT_CNO_HANDLE *cno)
 {
 	expect(agent.instance_data == ARG_PTR(1) && agent.proxy_agent_func == NULL);
@@ -295,12 +271,6 @@ static DAT_RETURN cno_modify_agent(DAT_CNO_HANDLE cno, DAT_OS_WAIT_PROXY_AGENT a
 {
 	(void)cno;
 	expect(agent.instance_data == ARG_PTR(2) && agent.proxy_agent_func == NULL);
-	return DAT_SUCCESS;
-}
-
-static DAT_RETURN cno_free(DAT_CNO_HANDLE cno)
-{
-	free(cno);
 	return DAT_SUCCESS;
 }
 
@@ -348,22 +318,22 @@ static void fill(DAT_PROVIDER *provider)
 	provider->evd_create_func = evd_create;
 	provider->evd_query_func = evd_query;
 	provider->evd_dequeue_func = evd_dequeue;
-	provider->evd_free_func = evd_free;
+	provider->evd_free_func = free_object;
 	provider->pz_create_func = pz_create;
-	provider->pz_free_func = pz_free;
+	provider->pz_free_func = free_object;
 	provider->ep_create_func = ep_create;
-	provider->ep_free_func = ep_free;
+	provider->ep_free_func = free_object;
 	provider->ep_connect_func = ep_connect;
 	provider->ep_post_rdma_write_func = ep_post_rdma_write;
 	provider->ep_post_send_with_invalidate_func = ep_post_send_with_invalidate;
 	provider->lmr_create_func = lmr_create;
-	provider->lmr_free_func = lmr_free;
+	provider->lmr_free_func = free_object;
 	provider->rmr_create_func = rmr_create;
 	provider->rmr_bind_func = rmr_bind;
-	provider->rmr_free_func = rmr_free;
+	provider->rmr_free_func = free_object;
 	provider->cno_create_func = cno_create;
 	provider->cno_modify_agent_func = cno_modify_agent;
-	provider->cno_free_func = cno_free;
+	provider->cno_free_func = free_object;
 	provider->handle_extendedop_func = handle_extendedop;
 	provider->ep_reset_func = NULL;
 }
