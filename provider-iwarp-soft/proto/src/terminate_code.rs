@@ -259,35 +259,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn access_faults_follow_the_check_table() {
-        let rows = [
-            (ProtectionFault::InvalidStag, (1, 1, 0), (0, 1, 0)),
-            (ProtectionFault::NotAssociated, (1, 1, 2), (0, 1, 3)),
-            (ProtectionFault::AccessViolation, (1, 1, 0), (0, 1, 2)),
-            (ProtectionFault::Wrap, (1, 1, 3), (0, 1, 4)),
-            (ProtectionFault::Bounds, (1, 1, 1), (0, 1, 1)),
-        ];
-        for (fault, write, read) in rows {
-            assert_eq!(TerminateCode::tagged(fault).to_triple(), write, "{fault:?}");
-            assert_eq!(TerminateCode::remote(fault).to_triple(), read, "{fault:?}");
-        }
-    }
-
-    #[test]
-    fn invalidate_faults_are_remote_protection_errors() {
-        let rows = [
-            (InvalidateFault::InvalidStag, (0, 1, 0)),
-            (InvalidateFault::NotAssociated, (0, 1, 3)),
-            (InvalidateFault::NotInvalidatable, (0, 1, 9)),
-        ];
-        for (fault, triple) in rows {
-            assert_eq!(
-                TerminateCode::invalidate(fault).to_triple(),
-                triple,
-                "{fault:?}"
-            );
-        }
-    }
 }
