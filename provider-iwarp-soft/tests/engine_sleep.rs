@@ -52,9 +52,8 @@ fn await_message(side: &Side<'_>, waker: &Arc<Waker>) -> u64 {
 
 #[test]
 fn short_waits_do_not_wake_the_engine() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     for side in [&client, &server] {
         (0..BATCHES * ROUNDS).for_each(|id| side.recv(id, &[]));
     }

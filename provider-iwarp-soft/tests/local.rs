@@ -1,57 +1,44 @@
-//! Connections between processes of one host move to shared memory, here within one process.
+//! Connections between processes of one host move to shared memory, here within one process: the
+//! order of operations across the move, the resources that endpoints share while they move, and
+//! that nothing is read or written after deregistration.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod support;
 
 use access_layer::rnic::*;
+use provider_iwarp_soft::SoftSrq;
+use support::testbed::{alone, mappings, wait_until};
 use support::*;
 
-/// Takes a lock that each test holds, because the mappings of the process are counted.
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    ALONE
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+/// Runs a test over the local carrier, alone. No mapping must be left.
+fn run(test: fn(moved::Over<'_>)) {
+    let _alone = alone();
+    test(&moved::local);
+    wait_until("mappings are left", || mappings() == 0);
 }
 
-/// Returns the number of mappings of rings in this process.
-fn rings() -> usize {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    maps.matches("memfd:dat-rs-ring").count()
+moved::moved_tests!(run);
+
+fn has_moved(before: usize) {
+    wait_until("the connection stays on TCP", || mappings() >= before + 2);
 }
 
 /// Exchanges messages until the connection has moved.
 fn move_to_shared_memory(client: &Side<'_>, server: &Side<'_>) {
-    let before = rings();
+    let before = mappings();
     moved::move_on(client, server);
-    assert!(rings() >= before + 2, "it has not moved to shared memory");
-}
-
-#[test]
-fn messages_of_all_lengths_are_received_in_order_across_the_move() {
-    let _alone = alone();
-    moved::messages_of_all_lengths_are_received_in_order_across_the_move(&moved::local);
-}
-
-#[test]
-fn one_sided_work_reaches_a_target_that_never_calls() {
-    let _alone = alone();
-    moved::one_sided_work_reaches_a_target_that_never_calls(&moved::local);
-}
-
-#[test]
-fn both_ends_report_the_end_of_a_connection_that_has_moved() {
-    let _alone = alone();
-    moved::both_ends_report_the_end_of_a_connection_that_has_moved(&moved::local);
+    assert!(
+        mappings() >= before + 2,
+        "it has not moved to shared memory"
+    );
 }
 
 #[test]
 fn a_connection_stays_on_tcp_if_one_end_requires_it() {
     let _alone = alone();
     let (a, b) = (Node::new("lo 0 local=off"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (client, server) = connected(&a, &b);
     for _ in 0..200 {
         server.recv(1, &[]);
         client.send(1, &[]);
@@ -68,9 +55,8 @@ fn a_connection_stays_on_tcp_if_one_end_requires_it() {
 #[test]
 fn traffic_is_counted_by_carrier() {
     let _alone = alone();
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     let counted = |node: &Node, side: &Side<'_>| node.rnic.traffic(&side.qp).unwrap();
     let start = counted(&a, &client);
     assert_eq!(start.on_tcp[WhyTcp::LittleTraffic as usize], 1, "{start:?}");
@@ -112,9 +98,8 @@ fn traffic_is_counted_by_carrier() {
 #[test]
 fn the_sender_copies_a_payload_that_is_to_be_sent_inline() {
     let _alone = alone();
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     move_to_shared_memory(&client, &server);
     let (from, to) = (a.memory(1 << 20), b.memory(1 << 20));
     let sent = || {
@@ -128,10 +113,7 @@ fn the_sender_copies_a_payload_that_is_to_be_sent_inline() {
         server.recv(1, &[to.sge(0, len)]);
         let wr = SendWr {
             wr_id: 1,
-            op: SendOp::Send {
-                solicited: false,
-                invalidate: None,
-            },
+            op: SEND,
             sgl: &[from.sge(0, len)],
             completion: true,
             signalled: true,
@@ -152,7 +134,93 @@ fn the_sender_copies_a_payload_that_is_to_be_sent_inline() {
 }
 
 #[test]
-fn a_violation_ends_a_connection_that_has_moved_with_a_terminate_message() {
+fn memory_that_a_sender_deregistered_is_no_longer_read() {
     let _alone = alone();
-    moved::a_violation_ends_a_connection_that_has_moved_with_a_terminate_message(&moved::local);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
+    for _ in 0..100 {
+        server.recv(1, &[]);
+        client.send(1, &[]);
+        server.received();
+        client.sent();
+    }
+    has_moved(0);
+    let len = 1 << 20;
+    let (from, to) = (a.memory(len), b.memory(len));
+    for round in 0..8 {
+        server.recv(round, &[to.sge(0, len)]);
+        client.send(round, &[from.sge(0, len)]);
+    }
+    let bytes = from.bytes;
+    drop(from);
+    bytes.fill(99);
+    for round in 0..8 {
+        let received = server.received();
+        assert_eq!(received.wr_id, round);
+        if received.status == WcStatus::Success {
+            assert!(to.copy(0, len).iter().all(|byte| *byte == 0), "{round}");
+        }
+        let sent = client.sent();
+        assert_eq!(sent.wr_id, round);
+    }
+}
+
+/// A shared receive queue for the queue pairs of an adapter.
+fn srq(node: &Node) -> SoftSrq {
+    node.rnic
+        .create_srq(&node.pd, 4096, 1, SrqToken(5))
+        .unwrap()
+}
+
+#[test]
+fn a_process_connected_to_itself_many_times_shares_queues() {
+    let _alone = alone();
+    let node = Node::new("lo 0");
+    let srq = srq(&node);
+    let shared_cq = node.rnic.create_cq(16_384, CqToken(6)).unwrap();
+    let send_cq = node.rnic.create_cq(16_384, CqToken(7)).unwrap();
+    let mut pairs = Vec::new();
+    for index in 0..20 {
+        let client = node.side(1000 + index * 100);
+        let shared = [&send_cq, &shared_cq];
+        let server = node.side_with_cqs(1050 + index * 100, Some(&srq), shared);
+        connect(&client, &server);
+        pairs.push((client, server));
+    }
+    let before = mappings();
+    for round in 0..60 {
+        for _ in &pairs {
+            let wr = RecvWr {
+                wr_id: round,
+                sgl: &[],
+                signalled: true,
+            };
+            node.rnic.post_srq_recv(&srq, &wr).unwrap();
+        }
+        for (client, _) in &pairs {
+            client.send(round, &[]);
+        }
+        for (client, _) in &pairs {
+            assert_eq!(client.next(&shared_cq).status, WcStatus::Success);
+            assert_eq!(client.sent().status, WcStatus::Success);
+        }
+    }
+    wait_until("connections stay on TCP", || mappings() >= before + 40);
+    drop(pairs);
+    wait_until("mappings are left", || mappings() == before);
+}
+
+#[test]
+fn connections_over_ipv6_move() {
+    let _alone = alone();
+    let (a, b) = (Node::new("::1 0"), Node::new("::1 0"));
+    let (client, server) = connected(&a, &b);
+    let before = mappings();
+    for round in 0..100 {
+        server.recv(round, &[]);
+        client.send(round, &[]);
+        assert_eq!(server.received().wr_id, round);
+        assert_eq!(client.sent().status, WcStatus::Success);
+    }
+    has_moved(before);
 }

@@ -106,7 +106,7 @@ fn cycles(a: &Node, b: &Node, numbers: std::ops::Range<u64>) {
 
 #[test]
 fn connections_that_move_and_end_leak_nothing() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     cycles(&a, &b, 0..WARM_CYCLES);
     let before = Census::settled();
     cycles(&a, &b, WARM_CYCLES..WARM_CYCLES + CYCLES);

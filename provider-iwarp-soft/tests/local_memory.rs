@@ -5,13 +5,14 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::io::Write;
+use std::process::Stdio;
 use std::time::Instant;
 
 use access_layer::rnic::*;
 use provider_iwarp_soft::{SoftCq, SoftQp};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::process::OtherProcess;
 use support::testbed::{mappings, wait_until};
 use support::*;
 
@@ -74,10 +75,7 @@ impl<'n> Ends<'n> {
     fn send(&self, index: usize) {
         let wr = SendWr {
             wr_id: index as u64,
-            op: SendOp::Send {
-                solicited: false,
-                invalidate: None,
-            },
+            op: SEND,
             sgl: &[self.memory.sge(0, LEN)],
             completion: true,
             signalled: true,
@@ -127,8 +125,7 @@ fn other_process() {
     }
     let node = Node::new("lo 0");
     let ends = Ends::new(&node);
-    let address = ListenAddress { port: 0 };
-    let (_listener, port) = node.rnic.listen(&address, ListenToken(7)).unwrap();
+    let (_listener, port) = node.listen();
     println!("PORT {port}");
     for (index, qp) in ends.qps.iter().enumerate() {
         ends.recv(index);
@@ -173,41 +170,16 @@ fn allow_descriptors() -> bool {
     is_enough
 }
 
-/// Ends the other process with the test.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn word_after(output: &mut impl BufRead, prefix: &str) -> String {
-    loop {
-        let mut line = String::new();
-        assert_ne!(output.read_line(&mut line).unwrap(), 0, "no {prefix}");
-        // The test harness writes the name of the test before the first line.
-        if let Some((_, word)) = line.split_once(prefix) {
-            return word.trim().to_owned();
-        }
-    }
-}
-
 #[test]
 fn a_thousand_idle_connections_keep_little_memory() {
     if std::env::var_os(ROLE).is_some() || !allow_descriptors() {
         return;
     }
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", "other_process", "--nocapture"])
-        .env(ROLE, "1");
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut other = Ended(command.spawn().unwrap());
-    let mut output = BufReader::new(other.0.stdout.take().unwrap());
-    let port = word_after(&mut output, "PORT ").parse().unwrap();
-    let pair = [std::process::id(), other.0.id()];
+    let mut other = OtherProcess::start((ROLE, "1"), |command| {
+        command.stdin(Stdio::piped());
+    });
+    let port = other.word_after("PORT ").parse().unwrap();
+    let pair = [std::process::id(), other.child.id()];
     let before = pair.map(resident_kib);
     let node = Node::new("lo 0");
     let ends = Ends::new(&node);
@@ -225,7 +197,7 @@ fn a_thousand_idle_connections_keep_little_memory() {
         ends.await_messages(CONNECTIONS, |_| {});
     }
     assert_eq!(ends.moved(), CONNECTIONS, "some stay on TCP");
-    assert_eq!(word_after(&mut output, "MOVED "), CONNECTIONS.to_string());
+    assert_eq!(other.word_after("MOVED "), CONNECTIONS.to_string());
     assert_eq!(mappings(), CONNECTIONS);
     let mut last = [[0; 2]; 2];
     wait_until("idle connections keep their memory", || {

@@ -5,12 +5,11 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
 
 use access_layer::rnic::*;
 use support::networks::{FAR, FAR_V4, FarNetwork, NEAR, NEAR_LINK, connect_networks};
+use support::process::OtherProcess;
 use support::testbed::wait_until;
 use support::*;
 
@@ -27,15 +26,13 @@ fn other_process() {
     };
     let node = Node::new(&params);
     let server = node.side(10);
-    let address = ListenAddress { port: 0 };
-    let (_listener, port) = node.rnic.listen(&address, ListenToken(7)).unwrap();
+    let (_listener, port) = node.listen();
     let memory = node.memory(2 * LEN);
     let slot = |round: usize, len| memory.sge(round % 2 * LEN, len);
     server.recv(0, &[slot(0, LEN)]);
     println!("PORT {port}");
     let (request, _) = node.recorder.request(7);
-    let params = AcceptParams { private_data: &[] };
-    node.rnic.accept(request, &server.qp, &params).unwrap();
+    server.accept(request, &[]);
     assert!(matches!(server.event(), Event::Established { .. }));
     for round in 0..MESSAGES {
         let len = server.received().byte_len as usize;
@@ -56,42 +53,6 @@ fn way(side: &Side<'_>) -> String {
     match why {
         Some(why) => format!("{why:?}"),
         None => "moved".to_owned(),
-    }
-}
-
-/// The other process.
-struct Other {
-    child: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl Other {
-    fn start(network: &FarNetwork, params: &str) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "other_process", "--nocapture"]);
-        command.env(ROLE, params).stdout(Stdio::piped());
-        network.enter_on_exec(&mut command);
-        let mut child = command.spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        Self { child, output }
-    }
-
-    fn word_after(&mut self, prefix: &str) -> String {
-        loop {
-            let mut line = String::new();
-            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "no {prefix}");
-            // The test harness writes the name of the test before the first line.
-            if let Some((_, word)) = line.split_once(prefix) {
-                return word.trim().to_owned();
-            }
-        }
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -127,7 +88,7 @@ impl Drop for Directories {
 /// Connects to a process in the second network and exchanges messages. Returns the [`way`] of the
 /// connection at this end and at the other.
 fn exchange(network: &FarNetwork, params: &str, others: &str) -> (String, String) {
-    let mut other = Other::start(network, others);
+    let mut other = OtherProcess::start((ROLE, others), |it| network.enter_on_exec(it));
     let port: u16 = other.word_after("PORT ").parse().unwrap();
     let node = Node::new(params);
     let client = node.side(10);
@@ -187,8 +148,7 @@ fn connections_between_link_local_addresses_of_this_host_move() {
     };
     let device = format!("{NEAR_LINK}%{NEAR} 0");
     let (a, b) = (Node::new(&device), Node::new(&device));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (client, server) = connected(&a, &b);
     moved::move_on(&client, &server);
     assert_eq!(
         (way(&client), way(&server)),

@@ -6,13 +6,13 @@
 mod support;
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::*;
 use rustix::process::{Pid, Signal, kill_process};
+use support::process::OtherProcess;
 use support::testbed::{alone, descriptors, mappings, wait_until};
 use support::*;
 
@@ -38,8 +38,7 @@ fn other_process() {
     }
     println!("PORT {port}");
     let (request, _) = node.recorder.request(7);
-    let params = AcceptParams { private_data: &[] };
-    node.rnic.accept(request, &server.qp, &params).unwrap();
+    server.accept(request, &[]);
     assert!(matches!(server.event(), Event::Established { .. }));
     let mut out = [Completion::EMPTY; 16];
     loop {
@@ -68,8 +67,7 @@ fn other_process() {
 
 /// The other process, and this end of the connection to it.
 struct Other<'n> {
-    child: Child,
-    output: BufReader<ChildStdout>,
+    process: OtherProcess,
     client: Side<'n>,
     answers: Memory,
     expected: VecDeque<u64>,
@@ -81,23 +79,18 @@ impl<'n> Other<'n> {
     }
 
     fn start_as(node: &'n Node, token: u64, user: Option<u32>) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "other_process", "--nocapture"]);
-        command.env(ROLE, "1").stdout(Stdio::piped());
-        if let Some(user) = user {
-            command.uid(user).gid(user);
-        }
-        let mut child = command.spawn().unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let port = word_after(&mut output, "PORT ").parse().unwrap();
+        let mut process = OtherProcess::start((ROLE, "1"), |command| {
+            if let Some(user) = user {
+                command.uid(user).gid(user);
+            }
+        });
+        let port = process.word_after("PORT ").parse().unwrap();
         let client = node.side(token);
-        let params = node.connect_params(port, b"");
-        node.rnic.connect(&client.qp, &params).unwrap();
+        client.connect(port, b"");
         assert!(matches!(client.event(), Event::Established { .. }));
         let answers = node.memory(8 * RECEIVES);
         Self {
-            child,
-            output,
+            process,
             client,
             answers,
             expected: VecDeque::new(),
@@ -105,7 +98,7 @@ impl<'n> Other<'n> {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(Pid::from_child(&self.process.child), signal).unwrap();
     }
 
     /// Sends a message without waiting for its answer.
@@ -151,26 +144,7 @@ impl<'n> Other<'n> {
             assert_eq!(self.client.sent().wr_id, slot as u64);
         }
         self.expected.clear();
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Other<'_> {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn word_after(output: &mut impl BufRead, prefix: &str) -> String {
-    loop {
-        let mut line = String::new();
-        assert_ne!(output.read_line(&mut line).unwrap(), 0, "no {prefix}");
-        // The test harness writes the name of the test before the first line.
-        if let Some((_, word)) = line.split_once(prefix) {
-            return word.trim().to_owned();
-        }
+        self.process.end();
     }
 }
 
@@ -194,10 +168,6 @@ fn warm_up(node: &Node) -> usize {
     before
 }
 
-fn is_end(event: &Event) -> bool {
-    matches!(event, Event::Disconnected | Event::Broken)
-}
-
 #[test]
 fn a_peer_that_is_killed_at_any_step_of_the_move_is_reported() {
     let _alone = alone();
@@ -212,8 +182,7 @@ fn a_peer_that_is_killed_at_any_step_of_the_move_is_reported() {
             other.post(&memory, 0, 0);
         }
         other.signal(Signal::KILL);
-        let event = other.client.event();
-        assert!(is_end(&event), "{count}: {event:?}");
+        other.client.expect_end(&count.to_string());
         other.reap();
     }
     expect_nothing_left(before);
@@ -233,8 +202,7 @@ fn a_peer_that_is_killed_in_the_middle_of_long_messages_is_reported() {
         }
         std::thread::sleep(Duration::from_micros(300 * round));
         other.signal(Signal::KILL);
-        let event = other.client.event();
-        assert!(is_end(&event), "{round}: {event:?}");
+        other.client.expect_end(&round.to_string());
         other.reap();
     }
     expect_nothing_left(before);
@@ -295,8 +263,7 @@ fn a_stopped_peer_keeps_neither_memory_nor_connection() {
             drop(memory);
             other.signal(Signal::CONT);
         }
-        let event = other.client.event();
-        assert!(is_end(&event), "{event:?}");
+        other.client.expect_end("");
         assert!(
             start.elapsed() < DEADLINE / 2,
             "delayed by a stopped process"
@@ -342,7 +309,7 @@ fn a_fork_during_an_operation_leaks_nothing() {
     }
     node.rnic.disconnect(&other.client.qp, true);
     assert_eq!(other.client.event(), Event::Disconnected);
-    let ended = word_after(&mut other.output, "END ");
+    let ended = other.process.word_after("END ");
     assert!(["Disconnected", "Broken"].contains(&&*ended), "{ended}");
     // SAFETY: our own child.
     unsafe {

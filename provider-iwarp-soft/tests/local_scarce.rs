@@ -41,7 +41,7 @@ fn exchange(client: &Side<'_>, server: &Side<'_>, count: usize) {
 /// two adapters has moved before.
 fn stays_on_tcp(name: &str, warm: bool, limit: Limit, to: impl FnOnce() -> u64) {
     let _alone = alone();
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let others = (a.side(10), b.side(20));
     if warm {
         connect(&others.0, &others.1);

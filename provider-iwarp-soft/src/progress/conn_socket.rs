@@ -274,7 +274,7 @@ mod tests {
     fn a_connection_that_the_kernel_does_not_watch_ends_with_a_terminate_message() {
         let node = Node::new("lo 0");
         let client = node.side(10);
-        let (mut raw, _) = raw_peer(&client, &node);
+        let (mut raw, _) = raw_peer(&client);
         client.recv(1, &[]);
         match &mut *client.qp.qp.lock_link() {
             Link::Up(conn) => {

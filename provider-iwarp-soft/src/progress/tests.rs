@@ -10,7 +10,7 @@ use super::conn_socket::ConnSocket;
 use crate::conn::Conn;
 use crate::qp::Link;
 use crate::support::moved::{has_moved, move_on};
-use crate::support::{DEADLINE, Node, Side, connect};
+use crate::support::{DEADLINE, Side, connected, nodes};
 
 /// Calls with the connection of a side, which is established and held until the call returns.
 fn with_conn<T>(side: &Side<'_>, call: impl FnOnce(&mut Conn) -> T) -> T {
@@ -26,9 +26,8 @@ fn socket(side: &Side<'_>) -> Arc<ConnSocket> {
 
 /// Runs with both ends of a connection that uses shared memory.
 fn with_moved(run: impl FnOnce(&Side<'_>, &Side<'_>)) {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     move_on(&client, &server);
     has_moved(&client, &server);
     run(&client, &server);

@@ -714,7 +714,7 @@ mod tests {
         for begin in [arming, arrival, deadline] {
             let node = Node::new("lo 0");
             let client = node.side(10);
-            let (mut raw, _) = raw_peer(&client, &node);
+            let (mut raw, _) = raw_peer(&client);
             let qp = &client.qp.qp;
             let socket = match &*qp.lock_link() {
                 Link::Up(conn) => conn.socket.clone(),

@@ -22,9 +22,8 @@ fn both(client: &Side<'_>, server: &Side<'_>) -> (Completion, Completion) {
 /// responsible for the bytes that are received; the connection must not end.
 #[test]
 fn memory_that_changes_while_it_is_sent_does_not_end_the_connection() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     let (from, to) = (a.memory(ROOM), b.memory(ROOM));
     let is_sent = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -52,9 +51,8 @@ fn memory_that_changes_while_it_is_sent_does_not_end_the_connection() {
 #[test]
 fn many_outstanding_requests_complete_in_order() {
     const COUNT: u64 = 2000;
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     let (from, to) = (a.memory(64 * 1024), b.memory(64 * 1024));
     from.fill(1);
     for id in 0..COUNT {
@@ -91,9 +89,8 @@ fn many_outstanding_requests_complete_in_order() {
 
 #[test]
 fn suppressed_requests_are_not_reported_and_notify_follows_the_flags() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     let wr = |wr_id, completion, signalled, solicited| SendWr {
         wr_id,
         op: SendOp::Send {
@@ -128,9 +125,8 @@ fn suppressed_requests_are_not_reported_and_notify_follows_the_flags() {
 
 #[test]
 fn immediate_data_are_solicited_if_requested() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     let (local, remote) = (a.memory(64), b.memory(64));
     for (solicited, notify) in [(true, Notify::Solicited), (false, Notify::Always)] {
         server.recv(7, &[]);
@@ -147,9 +143,8 @@ fn immediate_data_are_solicited_if_requested() {
 
 #[test]
 fn a_bind_completes_after_what_was_posted_before_it() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     let region = a.memory(100);
     let window = a.rnic.create_mw(&a.pd).unwrap();
     for round in 0..20 {
@@ -179,7 +174,7 @@ fn a_bind_completes_after_what_was_posted_before_it() {
 
 #[test]
 fn limits_are_kept() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let attr = QpAttr {
         recv_wr_max: 2,
         send_wr_max: 2,
@@ -206,14 +201,7 @@ fn limits_are_kept() {
         recv(&[memory.sge(0, 1); 2]),
         Err(RnicError::Length(_))
     ));
-    let idle = client.try_post(
-        1,
-        SendOp::Send {
-            solicited: false,
-            invalidate: None,
-        },
-        &[],
-    );
+    let idle = client.try_post(1, SEND, &[]);
     assert!(matches!(idle, Err(RnicError::InvalidState(_))));
     connect(&client, &server);
     let remote = b.memory(100);

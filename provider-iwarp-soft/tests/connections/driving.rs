@@ -18,9 +18,8 @@ fn until(what: &str, condition: impl Fn() -> bool) {
 
 #[test]
 fn one_sided_work_completes_at_a_target_that_never_calls() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, _server) = connected(&a, &b);
     let (from, to) = (a.memory(1 << 20), b.memory(1 << 20));
     for round in 2..20 {
         from.fill(round);
@@ -41,9 +40,8 @@ fn one_sided_work_completes_at_a_target_that_never_calls() {
 
 #[test]
 fn a_program_that_posts_and_polls_memory_only_is_served_by_the_engine() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     let (mine, theirs) = (a.memory(64), b.memory(64));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -66,13 +64,12 @@ fn a_program_that_posts_and_polls_memory_only_is_served_by_the_engine() {
 
 #[test]
 fn a_program_that_polled_before_its_first_connection_is_served_by_the_engine() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     for _ in 0..1000 {
         a.rnic.drive();
         b.rnic.drive();
     }
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (client, _server) = connected(&a, &b);
     let (from, to) = (a.memory(64), b.memory(64));
     from.fill(1);
     client.post(1, SendOp::Write(to.remote(0, 64)), &[from.sge(0, 64)]);
@@ -81,9 +78,8 @@ fn a_program_that_polled_before_its_first_connection_is_served_by_the_engine() {
 
 #[test]
 fn a_program_that_checks_queues_without_driving_is_served_by_the_engine() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     let (from, to) = (a.memory(64), b.memory(64));
     from.fill(1);
     let mut out = [Completion::EMPTY];
@@ -103,9 +99,8 @@ fn a_program_that_checks_queues_without_driving_is_served_by_the_engine() {
 
 #[test]
 fn delayed_requests_are_sent_even_if_their_consumer_never_polls_again() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, _server) = connected(&a, &b);
     let (mine, theirs) = (a.memory(64), b.memory(64));
     for round in 1..=20_u8 {
         // A polling consumer, to which requests are held back.
@@ -146,9 +141,8 @@ type SoftCqOf = provider_iwarp_soft::SoftCq;
 
 #[test]
 fn blocked_consumers_play_ping_pong() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     let play = |side: &Side<'_>, starts: bool, rounds: u64| {
         let waker = Arc::new(Waker::new());
         side.node.recorder.wake_on(side.token + 2, &waker);
@@ -178,9 +172,8 @@ fn blocked_consumers_play_ping_pong() {
 #[test]
 fn no_message_is_lost_between_a_sleeper_and_a_poller() {
     const ROUNDS: u64 = 5_000;
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     let is_over = AtomicBool::new(false);
     let new_waker = || Arc::new(Waker::new());
     let (asleep, short) = (new_waker(), new_waker());
@@ -221,9 +214,8 @@ fn no_message_is_lost_between_a_sleeper_and_a_poller() {
 
 #[test]
 fn a_blocked_sender_makes_room_for_itself() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, _server) = connected(&a, &b);
     let (from, to) = (a.memory(4 << 20), b.memory(4 << 20));
     let waker = Arc::new(Waker::new());
     a.recorder.wake_on(11, &waker);
@@ -241,9 +233,8 @@ fn a_blocked_sender_makes_room_for_itself() {
 
 #[test]
 fn a_waiter_is_woken_by_its_waker_and_by_its_timeout() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, _server) = connected(&a, &b);
     let waker = Arc::new(Waker::new());
     waker.wake();
     a.rnic.wait(&[&client.recv_cq], &waker, None);
@@ -259,7 +250,7 @@ fn a_waiter_is_woken_by_its_waker_and_by_its_timeout() {
 
 #[test]
 fn a_consumer_blocked_before_the_connection_exists_gets_its_first_message() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let (client, server) = (a.side(10), b.side(20));
     server.recv(9, &[]);
     std::thread::scope(|scope| {
@@ -277,7 +268,7 @@ fn a_consumer_blocked_before_the_connection_exists_gets_its_first_message() {
 #[test]
 fn two_threads_poll_and_two_post_on_one_queue_pair() {
     const COUNT: u64 = 3000;
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let attr = QpAttr {
         recv_wr_max: 16384,
         send_wr_max: 16384,
@@ -320,34 +311,11 @@ fn two_threads_poll_and_two_post_on_one_queue_pair() {
 #[test]
 fn one_queue_fed_by_many_queue_pairs_gets_all_of_their_messages() {
     for count in [8, 20, 100] {
-        let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+        let (a, b) = nodes();
         let shared = b.rnic.create_cq(4096, CqToken(1)).unwrap();
         let clients: Vec<_> = (0..count).map(|n| a.side(1000 + n * 10)).collect();
         let servers: Vec<_> = (0..count)
-            .map(|n| {
-                let token = 5000 + n * 10;
-                let cqs = [1, 2].map(|i| b.rnic.create_cq(16, CqToken(token + i)).unwrap());
-                let attr = QP_ATTR;
-                let qp = b
-                    .rnic
-                    .create_qp(
-                        &b.pd,
-                        Some(&shared),
-                        Some(&shared),
-                        None,
-                        &attr,
-                        QpToken(token),
-                    )
-                    .unwrap();
-                let [send_cq, recv_cq] = cqs;
-                Side {
-                    qp,
-                    send_cq,
-                    recv_cq,
-                    node: &b,
-                    token,
-                }
-            })
+            .map(|n| b.side_with_cqs(5000 + n * 10, None, [&shared; 2]))
             .collect();
         for (client, server) in clients.iter().zip(&servers) {
             server.recv(server.token, &[]);
@@ -363,26 +331,12 @@ fn one_queue_fed_by_many_queue_pairs_gets_all_of_their_messages() {
 #[test]
 fn a_consumer_blocked_on_many_queue_pairs_gets_each_message() {
     const COUNT: u64 = 40;
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let shared = b.rnic.create_cq(4096, CqToken(1)).unwrap();
     let clients: Vec<_> = (0..COUNT).map(|n| a.side(1000 + n * 10)).collect();
+    let unused = b.rnic.create_cq(16, CqToken(2)).unwrap();
     let servers: Vec<_> = (0..COUNT)
-        .map(|n| {
-            let token = 5000 + n * 10;
-            let [send_cq, recv_cq] =
-                [1, 2].map(|i| b.rnic.create_cq(16, CqToken(token + i)).unwrap());
-            let qp = b
-                .rnic
-                .create_qp(&b.pd, None, Some(&shared), None, &QP_ATTR, QpToken(token))
-                .unwrap();
-            Side {
-                qp,
-                send_cq,
-                recv_cq,
-                node: &b,
-                token,
-            }
-        })
+        .map(|n| b.side_with_cqs(5000 + n * 10, None, [&unused, &shared]))
         .collect();
     for (client, server) in clients.iter().zip(&servers) {
         connect(client, server);
@@ -401,22 +355,11 @@ fn a_consumer_blocked_on_many_queue_pairs_gets_each_message() {
 
 #[test]
 fn a_full_completion_queue_is_reported() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let client = a.side(10);
     let small = b.rnic.create_cq(2, CqToken(77)).unwrap();
-    let cqs = [1, 2].map(|i| b.rnic.create_cq(16, CqToken(20 + i)).unwrap());
-    let qp = b
-        .rnic
-        .create_qp(&b.pd, None, Some(&small), None, &QP_ATTR, QpToken(20))
-        .unwrap();
-    let [send_cq, recv_cq] = cqs;
-    let server = Side {
-        qp,
-        send_cq,
-        recv_cq,
-        node: &b,
-        token: 20,
-    };
+    let unused = b.rnic.create_cq(16, CqToken(78)).unwrap();
+    let server = b.side_with_cqs(20, None, [&unused, &small]);
     for id in 0..3 {
         server.recv(id, &[]);
     }

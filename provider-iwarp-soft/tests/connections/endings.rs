@@ -9,9 +9,8 @@ use access_layer::rnic::*;
 
 #[test]
 fn an_abrupt_disconnect_flushes_in_order_before_it_returns() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     let (local, remote) = (a.memory(4 << 20), b.memory(4 << 20));
     for id in 0..5 {
         client.recv(id, &[local.sge(0, 10)]);
@@ -61,9 +60,8 @@ fn an_abrupt_disconnect_flushes_in_order_before_it_returns() {
 
 #[test]
 fn a_connected_queue_pair_cannot_be_reset_or_connected_again() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, _server) = connected(&a, &b);
     assert!(matches!(
         a.rnic.reset_qp(&client.qp),
         Err(RnicError::InvalidState(_))
@@ -77,7 +75,7 @@ fn a_graceful_disconnect_does_not_wait_for_ever_for_an_unanswered_read() {
     let node = Node::new("lo 0 close_timeout_ms=20");
     let client = node.side(10);
     // The peer is alive and does not read, answer or close.
-    let (_raw, _) = raw_peer(&client, &node);
+    let (_raw, _) = raw_peer(&client);
     let memory = node.memory(100);
     let read = SendOp::Read(RemoteRange {
         addr: 0,
@@ -112,7 +110,7 @@ fn disconnect_from_a_slow_peer(timeout_ms: u64) -> bool {
     let time = Duration::from_millis(2 * timeout_ms);
     let node = Node::new(&format!("lo 0 close_timeout_ms={timeout_ms}"));
     let client = node.side(10);
-    let (mut raw, _) = raw_peer(&client, &node);
+    let (mut raw, _) = raw_peer(&client);
     let memory = node.memory(LEN);
     client.send(1, &[memory.sge(0, LEN)]);
     node.rnic.disconnect(&client.qp, false);
@@ -136,9 +134,8 @@ fn disconnect_from_a_slow_peer(timeout_ms: u64) -> bool {
 #[test]
 fn both_sides_may_disconnect_at_once() {
     for abrupt in [true, false] {
-        let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-        let (client, server) = (a.side(10), b.side(20));
-        connect(&client, &server);
+        let (a, b) = nodes();
+        let (client, server) = connected(&a, &b);
         std::thread::scope(|scope| {
             scope.spawn(|| a.rnic.disconnect(&client.qp, abrupt));
             scope.spawn(|| b.rnic.disconnect(&server.qp, abrupt));
@@ -155,9 +152,8 @@ fn both_sides_may_disconnect_at_once() {
 #[test]
 fn local_memory_that_may_not_be_used_fails_its_own_request() {
     for len in [10, 100_000] {
-        let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-        let (client, server) = (a.side(10), b.side(20));
-        connect(&client, &server);
+        let (a, b) = nodes();
+        let (client, server) = connected(&a, &b);
         let memory = a.memory(len);
         let wrong = Sge {
             lkey: memory.keys.lkey ^ 1,
@@ -181,9 +177,8 @@ fn local_memory_that_may_not_be_used_fails_its_own_request() {
 
 #[test]
 fn memory_deregistered_under_a_request_is_not_touched() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     let (local, remote) = (a.memory(1000), b.memory(1000));
     server.recv(1, &[remote.sge(0, 1000)]);
     local.fill(1);
@@ -203,7 +198,7 @@ fn a_killed_peer_is_a_clean_disconnect_and_a_reset_one_is_not() {
     for reset in [false, true] {
         let a = Node::new("lo 0");
         let client = a.side(10);
-        let (mut raw, _) = raw_peer(&client, &a);
+        let (mut raw, _) = raw_peer(&client);
         client.recv(1, &[]);
         if reset {
             socket2::SockRef::from(&raw)
@@ -235,12 +230,10 @@ fn a_killed_peer_is_a_clean_disconnect_and_a_reset_one_is_not() {
 
 #[test]
 fn bytes_before_a_reset_are_received_even_if_a_send_detects_the_reset_first() {
-    /// A Send number 1, "hello" (RFC 5044, golden bytes of `frames.rs`).
-    const HELLO: &str = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
     for round in 0..50 {
         let a = Node::new("lo 0");
         let client = a.side(10);
-        let (mut raw, _) = raw_peer(&client, &a);
+        let (mut raw, _) = raw_peer(&client);
         let memory = a.memory(100);
         client.recv(1, &[memory.sge(0, 100)]);
         std::io::Write::write_all(&mut raw, &hex(HELLO)).unwrap();
@@ -257,7 +250,7 @@ fn bytes_before_a_reset_are_received_even_if_a_send_detects_the_reset_first() {
 fn an_abrupt_disconnect_within_a_message_ends_between_frames() {
     let a = Node::new("lo 0");
     let client = a.side(10);
-    let (mut raw, _) = raw_peer(&client, &a);
+    let (mut raw, _) = raw_peer(&client);
     let memory = a.memory(16 << 20);
     // More than the socket takes: the peer does not read.
     client.send(1, &[memory.sge(0, 16 << 20)]);
@@ -285,15 +278,12 @@ fn small_requests_that_the_socket_has_not_taken_are_flushed_in_order() {
     let node = Node::new("lo 0");
     let client = node.side(10);
     // The peer does not read: the socket fills, then the staging buffer, then the queues.
-    let (_peer, _) = raw_peer(&client, &node);
+    let (_peer, _) = raw_peer(&client);
     let memory = node.memory(LEN);
     let mut ended = Vec::new();
     let mut posted = 0;
     while posted < 1 << 16 {
-        let send = SendOp::Send {
-            solicited: false,
-            invalidate: None,
-        };
+        let send = SEND;
         if client
             .try_post(posted, send, &[memory.sge(0, LEN)])
             .is_err()

@@ -9,8 +9,6 @@ use access_layer::rnic::*;
 use provider_iwarp_soft::{SoftMw, SoftRnic};
 
 const REPLY_REV1: &str = "4d504120 49442052 65702046 72616d65 40010000";
-/// A3: Send number 1, "hello".
-const HELLO: &str = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
 /// B3': a zero-length Read as first FPDU, and its answer.
 const RTR_READ: &str = "002e4141 00000000 00000001 00000001 00000000 00000000 00000000 00000000 \
      00000000 00000001 00000000 00000000 ba10e3c9";
@@ -124,7 +122,7 @@ fn our_request_and_first_frames_are_what_hardware_accepts() {
             ..QP_ATTR
         },
     );
-    let (mut raw, request) = raw_peer(&client, &a);
+    let (mut raw, request) = raw_peer(&client);
     let words = "50020006 8004c004 6869";
     assert_eq!(
         request,
@@ -171,7 +169,7 @@ fn a_default_ird_follows_the_peers_request() {
 fn a_terminate_message_from_the_peer_breaks_the_connection_silently() {
     let a = Node::new("lo 0");
     let client = a.side(10);
-    let (mut raw, _) = raw_peer(&client, &a);
+    let (mut raw, _) = raw_peer(&client);
     assert_eq!(read_exact(&mut raw, 20), hex(FIRST_WRITE));
     raw.write_all(&hex(CRC_TERMINATE)).unwrap();
     read_first_frames_to_end(&mut raw);
@@ -208,7 +206,7 @@ fn a_terminate_message_fails_a_read_only_if_it_can_refer_to_one() {
         let a = Node::new("lo 0");
         let client = a.side(10);
         let memory = a.memory(100);
-        let (mut raw, _) = raw_peer(&client, &a);
+        let (mut raw, _) = raw_peer(&client);
         let read = SendOp::Read(memory.remote(0, 10));
         client.post(1, read, &[memory.sge(0, 10)]);
         let invalidating = SendOp::Send {
@@ -242,7 +240,7 @@ fn a_terminate_message_fails_the_read_that_it_quotes() {
         let a = Node::new("lo 0");
         let client = a.side(10);
         let memory = a.memory(8192);
-        let (mut raw, _) = raw_peer(&client, &a);
+        let (mut raw, _) = raw_peer(&client);
         // The read does not cross a page, which would split it into two Reads.
         let page = memory.addr().next_multiple_of(4096) - memory.addr();
         let read = SendOp::Read(memory.remote(page as usize, 20));
@@ -280,7 +278,7 @@ fn a_fenced_bind_and_what_is_behind_it_wait_for_the_answer_of_the_read_before() 
     let a = Node::new("lo 0");
     let client = a.side(10);
     let memory = a.memory(100);
-    let (mut raw, _) = raw_peer(&client, &a);
+    let (mut raw, _) = raw_peer(&client);
     send_hello(&mut raw, &client, &memory);
     memory.set(0, 0);
     let window = a.rnic.create_mw(&a.pd).unwrap();
@@ -337,8 +335,8 @@ fn a_bind_of_a_freed_window_fails_after_its_slot_was_reused() {
     let a = Node::new("lo 0");
     let (client, heir_side) = (a.side(10), a.side(20));
     let memory = a.memory(100);
-    let (mut raw, _) = raw_peer(&client, &a);
-    let (_heir_raw, _) = raw_peer(&heir_side, &a);
+    let (mut raw, _) = raw_peer(&client);
+    let (_heir_raw, _) = raw_peer(&heir_side);
     send_hello(&mut raw, &client, &memory);
     let bind = |wr_id, fence| bind_to(&memory, wr_id, fence);
     // Slots of the table are reused when many of them are free, the longest free first.
@@ -368,7 +366,7 @@ fn work_that_waits_for_a_fence_is_flushed_in_order() {
     let a = Node::new("lo 0");
     let client = a.side(10);
     let memory = a.memory(100);
-    let (_raw, _) = raw_peer(&client, &a);
+    let (_raw, _) = raw_peer(&client);
     let window = a.rnic.create_mw(&a.pd).unwrap();
     client.post(1, SendOp::Read(memory.remote(0, 5)), &[memory.sge(0, 5)]);
     let bind = bind_to(&memory, 2, true);

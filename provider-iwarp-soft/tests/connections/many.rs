@@ -51,7 +51,7 @@ fn readable(fds: &mut [libc::pollfd], timeout_ms: i32) -> bool {
 
 #[test]
 fn a_blocked_consumer_receives_from_each_connection() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let (clients, servers) = (sides(&a), sides(&b));
     connect_all(&clients, &servers);
     let cqs = receive_queues(&servers);
@@ -77,7 +77,7 @@ fn a_blocked_consumer_receives_from_each_connection() {
 
 #[test]
 fn a_polling_consumer_receives_from_each_connection() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let (clients, servers) = (sides(&a), sides(&b));
     connect_all(&clients, &servers);
     let cqs = receive_queues(&servers);
@@ -113,7 +113,7 @@ fn arm(node: &Node) -> Vec<libc::pollfd> {
 
 #[test]
 fn a_sleeper_elsewhere_sleeps_on_one_descriptor_and_is_woken_by_each_of_them() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let (clients, servers) = (sides(&a), sides(&b));
     connect_all(&clients, &servers);
     let cqs = receive_queues(&servers);
@@ -135,7 +135,7 @@ fn a_sleeper_elsewhere_sleeps_on_one_descriptor_and_is_woken_by_each_of_them() {
 
 #[test]
 fn ended_connections_wake_a_sleeper_once_and_the_others_continue() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let (clients, servers) = (sides(&a), sides(&b));
     connect_all(&clients, &servers);
     let mut fds = arm(&b);
@@ -162,7 +162,7 @@ fn ended_connections_wake_a_sleeper_once_and_the_others_continue() {
 
 #[test]
 fn a_blocked_sender_among_them_makes_room_for_itself() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let (clients, servers) = (sides(&a), sides(&b));
     connect_all(&clients, &servers);
     let (from, to) = (a.memory(4 << 20), b.memory(4 << 20));

@@ -293,8 +293,7 @@ fn our_own_ends_exchange_everything_with_markers_each_way() {
         ["lo 0", "lo 0 markers=on fpdu_max=1400"],
     ] {
         let (a, b) = (Node::new(settings[0]), Node::new(settings[1]));
-        let (client, server) = (a.side(10), b.side(20));
-        connect(&client, &server);
+        let (client, server) = connected(&a, &b);
         let (source, target) = (a.memory(200_000), b.memory(200_000));
         let back = a.memory(200_000);
         source.fill(9);

@@ -155,9 +155,6 @@ fn a_disconnect_event_is_not_delayed_for_ever() {
     });
 }
 
-/// A Send number 1, "hello".
-const HELLO: &str = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
-
 /// Receives on `side`, whose `Established` is held in its upcall, until no more than `left`
 /// receives are posted. Their completions must not be in the queue yet.
 fn receive_before_established(side: &Side<'_>, left: u32) {
@@ -293,7 +290,7 @@ fn a_connection_without_established_event_completes_its_work_before_its_failure(
 /// A consumer that reads both EVDs in turn takes the two events for those of one endpoint.
 #[test]
 fn the_last_receives_of_a_shared_queue_are_reported_in_the_order_of_the_disconnects() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let srq = b.rnic.create_srq(&b.pd, 16, 1, SrqToken(1)).unwrap();
     let clients = [10, 20].map(|token| a.side(token));
     let servers = [100, 200].map(|token| b.side_with_srq(token, &srq));

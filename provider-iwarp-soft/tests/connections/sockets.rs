@@ -36,7 +36,7 @@ fn talk(mut one: &TcpStream, mut other: &TcpStream) {
 
 #[test]
 fn a_rejected_socket_is_returned_on_both_sides() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let client = a.side(10);
     let (one, other) = pair();
     let _armed = b
@@ -116,7 +116,7 @@ fn a_request_that_begins_and_does_not_end_puts_the_socket_down() {
 
 #[test]
 fn two_initiators_over_one_stream_refuse_each_other() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let (one, other) = pair();
     let sides = [(a.side(10), &a, &one), (b.side(20), &b, &other)];
     for (side, node, socket) in &sides {

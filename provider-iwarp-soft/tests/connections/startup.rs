@@ -35,7 +35,7 @@ fn private_data_beyond_a_lowered_limit_is_truncated_and_reported_as_truncated() 
 
 #[test]
 fn a_connect_before_the_listen_succeeds_after_the_listen() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let (client, server) = (a.side(10), b.side(20));
     let port = TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -105,8 +105,7 @@ fn replies_in_pieces_and_with_frames_after_them_are_parsed() {
     let mut raw = client.connect_to_raw(&[]);
     raw.set_nodelay(true).unwrap();
     read_startup(&mut raw);
-    let hello = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
-    let bytes = hex(&format!("{REPLY} {hello}"));
+    let bytes = hex(&format!("{REPLY} {HELLO}"));
     for piece in bytes[..30].chunks(7) {
         raw.write_all(piece).unwrap();
         std::thread::yield_now();
@@ -125,7 +124,6 @@ fn replies_that_we_cannot_meet_are_answered_by_a_terminate_message() {
         ("50020004 c0040004", "20070000"),
         ("50020004 8004804d", "20060000"),
     ];
-    let hello = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
     for (n, (words, control)) in rows.into_iter().enumerate() {
         for (marker, flags) in [("", "50"), ("00000000", "d0")] {
             let a = Node::new("lo 0");
@@ -139,7 +137,7 @@ fn replies_that_we_cannot_meet_are_answered_by_a_terminate_message() {
             // Bytes that no thread reads any more must not turn the close into a reset.
             let words = &words[2..];
             let key = "4d504120 49442052 65702046 72616d65";
-            raw.write_all(&hex(&format!("{key} {flags}{words} {hello}")))
+            raw.write_all(&hex(&format!("{key} {flags}{words} {HELLO}")))
                 .unwrap();
             let mut received = Vec::new();
             raw.read_to_end(&mut received).unwrap();
@@ -185,10 +183,7 @@ fn without_a_limit_a_request_is_received_late_and_in_pieces() {
     let (request, _) = b.recorder.request(7);
     server.accept(request, &[]);
     read_startup(&mut raw);
-    raw.write_all(&hex(
-        "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c",
-    ))
-    .unwrap();
+    raw.write_all(&hex(HELLO)).unwrap();
     assert!(matches!(server.event(), Event::Established { .. }));
 }
 

@@ -13,6 +13,7 @@
 
 pub mod moved;
 pub mod networks;
+pub mod process;
 pub mod scripted;
 pub mod testbed;
 
@@ -26,6 +27,13 @@ use provider_iwarp_soft::*;
 
 /// An MPA Request of revision 1 without private data (RFC 5044 section 7.1).
 pub const REQUEST_REV1: &str = "4d504120 49442052 65712046 72616d65 40010000";
+/// A3: Send number 1, "hello".
+pub const HELLO: &str = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
+/// A Send without event and without invalidation.
+pub const SEND: SendOp = SendOp::Send {
+    solicited: false,
+    invalidate: None,
+};
 /// A time that is longer than any step takes on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -364,19 +372,36 @@ impl Node {
     }
 
     fn new_side(&self, token: u64, attr: &QpAttr, srq: Option<&SoftSrq>) -> Side<'_> {
-        let send_cq = self.rnic.create_cq(16_384, CqToken(token + 1)).unwrap();
-        let recv_cq = self.rnic.create_cq(16_384, CqToken(token + 2)).unwrap();
+        self.build_side(token, attr, srq, [None, None])
+    }
+
+    /// A queue pair that completes requests and receives in the queues `shared`. The queues of the
+    /// side are not in use.
+    pub fn side_with_cqs(
+        &self,
+        token: u64,
+        srq: Option<&SoftSrq>,
+        shared: [&SoftCq; 2],
+    ) -> Side<'_> {
+        self.build_side(token, &QP_ATTR, srq, shared.map(Some))
+    }
+
+    fn build_side(
+        &self,
+        token: u64,
+        attr: &QpAttr,
+        srq: Option<&SoftSrq>,
+        shared: [Option<&SoftCq>; 2],
+    ) -> Side<'_> {
+        let own = [1, 2].map(|n| self.rnic.create_cq(16_384, CqToken(token + n)).unwrap());
+        let send_cq = shared[0].or(Some(&own[0]));
+        let recv_cq = shared[1].or(Some(&own[1]));
+        let token_of = QpToken(token);
         let qp = self
             .rnic
-            .create_qp(
-                &self.pd,
-                Some(&send_cq),
-                Some(&recv_cq),
-                srq,
-                attr,
-                QpToken(token),
-            )
+            .create_qp(&self.pd, send_cq, recv_cq, srq, attr, token_of)
             .unwrap();
+        let [send_cq, recv_cq] = own;
         Side {
             qp,
             send_cq,
@@ -576,28 +601,16 @@ impl Side<'_> {
     }
 
     pub fn send(&self, wr_id: u64, sgl: &[Sge]) {
-        self.post(
-            wr_id,
-            SendOp::Send {
-                solicited: false,
-                invalidate: None,
-            },
-            sgl,
-        );
+        self.post(wr_id, SEND, sgl);
     }
 
     pub fn recv(&self, wr_id: u64, sgl: &[Sge]) {
-        self.node
-            .rnic
-            .post_recv(
-                &self.qp,
-                &RecvWr {
-                    wr_id,
-                    sgl,
-                    signalled: true,
-                },
-            )
-            .unwrap();
+        let wr = RecvWr {
+            wr_id,
+            sgl,
+            signalled: true,
+        };
+        self.node.rnic.post_recv(&self.qp, &wr).unwrap();
     }
 
     pub fn qp_token(&self) -> QpToken {
@@ -606,6 +619,16 @@ impl Side<'_> {
 
     pub fn event(&self) -> Event {
         self.node.recorder.connection(self.token)
+    }
+
+    /// Expects the connection to end, in an orderly way or not.
+    #[track_caller]
+    pub fn expect_end(&self, name: &str) {
+        let event = self.event();
+        assert!(
+            matches!(event, Event::Disconnected | Event::Broken),
+            "{name}: {event:?}"
+        );
     }
 
     /// Polls for the next completion of requests.
@@ -642,6 +665,17 @@ impl Side<'_> {
             all.extend_from_slice(&out[..count]);
         }
     }
+}
+
+pub fn nodes() -> (Node, Node) {
+    (Node::new("lo 0"), Node::new("lo 0"))
+}
+
+/// A side of each node, with the tokens 10 and 20, and a connection between them.
+pub fn connected<'n>(a: &'n Node, b: &'n Node) -> (Side<'n>, Side<'n>) {
+    let (client, server) = (a.side(10), b.side(20));
+    connect(&client, &server);
+    (client, server)
 }
 
 /// Connects two sides. Both have delivered `Established` on return.
@@ -727,14 +761,8 @@ pub fn read_startup(stream: &mut std::net::TcpStream) -> Vec<u8> {
 }
 
 /// Connects a side to a peer of plain TCP that answers with [`REPLY`]; returns the Request.
-pub fn raw_peer(client: &Side<'_>, node: &Node) -> (std::net::TcpStream, Vec<u8>) {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    node.rnic
-        .connect(&client.qp, &node.connect_params(port, b"hi"))
-        .unwrap();
-    let (mut raw, _) = listener.accept().unwrap();
-    raw.set_read_timeout(Some(DEADLINE)).unwrap();
+pub fn raw_peer(client: &Side<'_>) -> (std::net::TcpStream, Vec<u8>) {
+    let mut raw = client.connect_to_raw(b"hi");
     let request = read_startup(&mut raw);
     std::io::Write::write_all(&mut raw, &hex(REPLY)).unwrap();
     assert!(matches!(client.event(), Event::Established { .. }));

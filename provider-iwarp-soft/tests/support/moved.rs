@@ -15,17 +15,39 @@ pub type Over<'a> = &'a dyn Fn(&Side<'_>, &Side<'_>);
 /// Uses the provider's default, which is the local carrier.
 pub fn local(_: &Side<'_>, _: &Side<'_>) {}
 
-const SEND: SendOp = SendOp::Send {
-    solicited: false,
-    invalidate: None,
-};
 /// Operations of one burst: the move happens somewhere within the first of them.
 const BURST: u64 = 64;
 const LEN: usize = 4096;
 
+/// Defines the tests of this file. Each test passes its function to `$run`.
+#[allow(unused_macros, reason = "each test file uses its own part")]
+macro_rules! moved_tests {
+    ($run:expr) => {
+        $crate::support::moved::moved_tests! { $run;
+            messages_of_all_lengths_are_received_in_order_across_the_move
+            one_sided_work_reaches_a_target_that_never_calls
+            both_ends_report_the_end_of_a_connection_that_has_moved
+            a_violation_ends_a_connection_that_has_moved_with_a_terminate_message
+            a_send_finds_the_write_before_it_at_its_target
+            a_read_behind_writes_returns_what_they_wrote
+            messages_of_every_kind_keep_their_order_across_the_move
+            an_invalidation_by_the_peer_is_done_before_its_message_is_reported
+            nothing_is_read_or_written_after_deregistration
+            both_ends_may_end_at_every_step_of_the_move
+        }
+    };
+    ($run:expr; $($name:ident)+) => {$(
+        #[test]
+        fn $name() {
+            $run($crate::support::moved::$name);
+        }
+    )+};
+}
+#[allow(unused_imports, reason = "each test file uses its own part")]
+pub(crate) use moved_tests;
+
 fn pair<'n>(a: &'n Node, b: &'n Node, over: Over<'_>) -> (Side<'n>, Side<'n>) {
-    let pair = (a.side(10), b.side(20));
-    connect(&pair.0, &pair.1);
+    let pair = connected(a, b);
     over(&pair.0, &pair.1);
     pair
 }
@@ -68,10 +90,8 @@ fn poll(side: &Side<'_>, cq: &SoftCq) -> Option<Completion> {
 }
 
 pub fn messages_of_all_lengths_are_received_in_order_across_the_move(over: Over<'_>) {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
-    over(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = pair(&a, &b, over);
     let (from, to) = (a.memory(4 << 20), b.memory(4 << 20));
     for round in 0..400_usize {
         let len = match round % 5 {
@@ -97,10 +117,8 @@ pub fn messages_of_all_lengths_are_received_in_order_across_the_move(over: Over<
 }
 
 pub fn one_sided_work_reaches_a_target_that_never_calls(over: Over<'_>) {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
-    over(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = pair(&a, &b, over);
     move_on(&client, &server);
     let (from, to) = (a.memory(1 << 20), b.memory(1 << 20));
     for round in 0..50_usize {
@@ -116,10 +134,8 @@ pub fn one_sided_work_reaches_a_target_that_never_calls(over: Over<'_>) {
 
 pub fn both_ends_report_the_end_of_a_connection_that_has_moved(over: Over<'_>) {
     for abrupt in [false, true] {
-        let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-        let (client, server) = (a.side(10), b.side(20));
-        connect(&client, &server);
-        over(&client, &server);
+        let (a, b) = nodes();
+        let (client, server) = pair(&a, &b, over);
         move_on(&client, &server);
         server.recv(7, &[]);
         a.rnic.disconnect(&client.qp, abrupt);
@@ -130,10 +146,8 @@ pub fn both_ends_report_the_end_of_a_connection_that_has_moved(over: Over<'_>) {
 }
 
 pub fn a_violation_ends_a_connection_that_has_moved_with_a_terminate_message(over: Over<'_>) {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
-    over(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = pair(&a, &b, over);
     move_on(&client, &server);
     let from = a.memory(64);
     // No receive is posted.
@@ -143,7 +157,7 @@ pub fn a_violation_ends_a_connection_that_has_moved_with_a_terminate_message(ove
 }
 
 pub fn a_send_finds_the_write_before_it_at_its_target(over: Over<'_>) {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let (client, server) = pair(&a, &b, over);
     let (from, to) = (a.memory(LEN * 64), b.memory(LEN));
     for burst in 0..40_u64 {
@@ -174,7 +188,7 @@ pub fn a_send_finds_the_write_before_it_at_its_target(over: Over<'_>) {
 }
 
 pub fn a_read_behind_writes_returns_what_they_wrote(over: Over<'_>) {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let (client, server) = pair(&a, &b, over);
     for len in [8, LEN, 200_000] {
         let (from, back, to) = (a.memory(len), a.memory(len), b.memory(len));
@@ -197,7 +211,7 @@ pub fn a_read_behind_writes_returns_what_they_wrote(over: Over<'_>) {
 
 pub fn messages_of_every_kind_keep_their_order_across_the_move(over: Over<'_>) {
     for start in 0..8 {
-        let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+        let (a, b) = nodes();
         let (client, server) = pair(&a, &b, over);
         let (from, to) = (a.memory(1 << 16), b.memory(1 << 16));
         for round in 0..200_u64 {
@@ -242,7 +256,7 @@ pub fn messages_of_every_kind_keep_their_order_across_the_move(over: Over<'_>) {
 }
 
 pub fn an_invalidation_by_the_peer_is_done_before_its_message_is_reported(over: Over<'_>) {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     let (client, server) = pair(&a, &b, over);
     let (from, to) = (a.memory(64), b.memory(64));
     for round in 0..100_u64 {
@@ -284,7 +298,7 @@ pub fn an_invalidation_by_the_peer_is_done_before_its_message_is_reported(over: 
 pub fn nothing_is_read_or_written_after_deregistration(over: Over<'_>) {
     for len in [64, 8192, 1 << 20] {
         for is_write in [true, false] {
-            let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+            let (a, b) = nodes();
             let (client, server) = pair(&a, &b, over);
             for _ in 0..100 {
                 server.recv(1, &[]);
@@ -330,7 +344,7 @@ pub fn nothing_is_read_or_written_after_deregistration(over: Over<'_>) {
 }
 
 pub fn both_ends_may_end_at_every_step_of_the_move(over: Over<'_>) {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
+    let (a, b) = nodes();
     for count in 10..40 {
         for is_abrupt in [true, false] {
             for is_client in [true, false] {

@@ -8,7 +8,7 @@ use super::*;
 use crate::qp::Link;
 use crate::support::moved::{self, Over};
 use crate::support::testbed::wait_until;
-use crate::support::{Event, Node, Side, connect, patterned};
+use crate::support::{Event, Side, connected, nodes, patterned};
 
 /// Bytes of a Send's DDP and RDMAP header (RFC 5041 section 4.3).
 const SEND_HEADER: usize = 18;
@@ -38,62 +38,13 @@ fn with_all_delays(test: fn(Over<'_>)) {
     }
 }
 
-#[test]
-fn messages_of_all_lengths_arrive_in_order() {
-    with_all_delays(moved::messages_of_all_lengths_are_received_in_order_across_the_move);
-}
-
-#[test]
-fn one_sided_work_reaches_a_target_that_makes_no_calls() {
-    with_all_delays(moved::one_sided_work_reaches_a_target_that_never_calls);
-}
-
-#[test]
-fn both_ends_report_the_end_of_a_connection() {
-    with_all_delays(moved::both_ends_report_the_end_of_a_connection_that_has_moved);
-}
-
-#[test]
-fn a_violation_ends_a_connection_with_a_terminate_message() {
-    with_all_delays(moved::a_violation_ends_a_connection_that_has_moved_with_a_terminate_message);
-}
-
-#[test]
-fn a_send_finds_the_write_before_it_at_its_target() {
-    with_all_delays(moved::a_send_finds_the_write_before_it_at_its_target);
-}
-
-#[test]
-fn a_read_after_writes_returns_the_written_data() {
-    with_all_delays(moved::a_read_behind_writes_returns_what_they_wrote);
-}
-
-#[test]
-fn messages_of_every_kind_keep_their_order() {
-    with_all_delays(moved::messages_of_every_kind_keep_their_order_across_the_move);
-}
-
-#[test]
-fn an_invalidation_by_the_peer_is_done_before_its_message_is_reported() {
-    with_all_delays(moved::an_invalidation_by_the_peer_is_done_before_its_message_is_reported);
-}
-
-#[test]
-fn nothing_is_read_or_written_after_deregistration() {
-    with_all_delays(moved::nothing_is_read_or_written_after_deregistration);
-}
-
-#[test]
-fn both_ends_may_end_at_every_step_of_the_move() {
-    with_all_delays(moved::both_ends_may_end_at_every_step_of_the_move);
-}
+moved::moved_tests!(with_all_delays);
 
 /// Without this test, a pipe that carries nothing would pass the tests above.
 #[test]
 fn all_payload_of_a_moved_connection_passes_the_pipe() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     let lanes = over_pipe(&client, WITHOUT_DELAYS);
     moved::move_on(&client, &server);
     let before = lanes.each_ref().map(|lane| lane.written());
@@ -118,9 +69,8 @@ fn all_payload_of_a_moved_connection_passes_the_pipe() {
 /// Sends messages of `len` bytes into a pipe that ends after `count` bytes. Messages that were sent
 /// completely are received, and all other posted work is flushed.
 fn send_until_it_ends(len: usize, count: u64, ended: Ended, is_short: bool) {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     let delays = Delays {
         seed: count,
         is_short,
@@ -197,9 +147,8 @@ fn an_error_after_the_last_byte_breaks_the_connection() {
 /// The target's program makes no calls, so that its engine sleeps between two writes.
 #[test]
 fn late_doorbells_wake_a_sleeping_engine() {
-    let (a, b) = (Node::new("lo 0"), Node::new("lo 0"));
-    let (client, server) = (a.side(10), b.side(20));
-    connect(&client, &server);
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
     let delays = Delays {
         seed: 5,
         is_short: true,
