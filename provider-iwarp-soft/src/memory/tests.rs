@@ -19,6 +19,28 @@ fn register(table: &MemoryTable, pd: u32, bytes: &mut [u8], access: Access) -> S
     table.register(pd, &request).unwrap()
 }
 
+fn sge(addr: u64, len: u32, stag: Stag) -> Sge {
+    let lkey = stag.0;
+    Sge { addr, len, lkey }
+}
+
+/// A bind of `range`, whose region its key names, with all rights.
+fn bind_to(range: Sge) -> WindowBind {
+    WindowBind {
+        region: range.lkey,
+        range,
+        access: ALL,
+        zero_based: false,
+        only: None,
+    }
+}
+
+/// Returns true if queue pair 11 of domain 1 has this access.
+fn reaches(table: &MemoryTable, access: Wire, stag: Stag, to: u64, len: u32) -> bool {
+    let open = table.access();
+    open.remote(stream(1), access, stag, to, len).is_ok()
+}
+
 /// Queue pair 11 of a protection domain. Only one test uses a second queue pair.
 fn stream(pd: u32) -> Stream {
     Stream {
@@ -33,54 +55,30 @@ fn remote_access_is_checked_in_order() {
     let mut bytes = vec![0; 100];
     let base = bytes.as_mut_ptr() as u64;
     let stag = register(&table, 1, &mut bytes, ALL);
-    let read_only = register(
-        &table,
-        1,
-        &mut bytes[..10],
-        Access {
-            remote_write: false,
-            ..ALL
-        },
-    );
-    let open = table.access();
-    let check = |pd, access, stag, to, len| {
-        open.remote(stream(pd), access, stag, to, len)
-            .map(|b| b.len())
+    let no_write = Access {
+        remote_write: false,
+        ..ALL
     };
-    assert_eq!(check(1, Wire::RemoteWrite, stag, base, 100), Ok(100));
-    assert_eq!(check(1, Wire::RemoteRead, stag, base + 99, 1), Ok(1));
-    assert_eq!(
-        check(1, Wire::RemoteWrite, Stag(stag.0 ^ 1), base, 1),
-        Err(ProtectionFault::InvalidStag)
-    );
-    assert_eq!(
-        check(2, Wire::RemoteWrite, read_only, base, 1),
-        Err(ProtectionFault::NotAssociated)
-    );
-    assert_eq!(
-        check(1, Wire::RemoteWrite, read_only, u64::MAX, 2),
-        Err(ProtectionFault::AccessViolation)
-    );
-    assert_eq!(
-        check(1, Wire::RemoteAtomic, stag, base, 8),
-        Err(ProtectionFault::AccessViolation)
-    );
-    assert_eq!(
-        check(1, Wire::RemoteWrite, stag, u64::MAX, 2),
-        Err(ProtectionFault::Wrap)
-    );
-    assert_eq!(
-        check(1, Wire::RemoteWrite, stag, base - 1, 2),
-        Err(ProtectionFault::Bounds)
-    );
-    assert_eq!(
-        check(1, Wire::RemoteWrite, stag, base + 1, 100),
-        Err(ProtectionFault::Bounds)
-    );
-    assert_eq!(
-        check(1, Wire::RemoteWrite, stag, base + 101, 1),
-        Err(ProtectionFault::Bounds)
-    );
+    let read_only = register(&table, 1, &mut bytes[..10], no_write);
+    let unknown = Stag(stag.0 ^ 1);
+    use ProtectionFault::{AccessViolation, Bounds, InvalidStag, NotAssociated, Wrap};
+    use Wire::{RemoteAtomic, RemoteRead, RemoteWrite};
+    for (pd, access, stag, to, len, expected) in [
+        (1, RemoteWrite, stag, base, 100, Ok(100)),
+        (1, RemoteRead, stag, base + 99, 1, Ok(1)),
+        (1, RemoteWrite, unknown, base, 1, Err(InvalidStag)),
+        (2, RemoteWrite, read_only, base, 1, Err(NotAssociated)),
+        (1, RemoteWrite, read_only, u64::MAX, 2, Err(AccessViolation)),
+        (1, RemoteAtomic, stag, base, 8, Err(AccessViolation)),
+        (1, RemoteWrite, stag, u64::MAX, 2, Err(Wrap)),
+        (1, RemoteWrite, stag, base - 1, 2, Err(Bounds)),
+        (1, RemoteWrite, stag, base + 1, 100, Err(Bounds)),
+        (1, RemoteWrite, stag, base + 101, 1, Err(Bounds)),
+    ] {
+        let open = table.access();
+        let found = open.remote(stream(pd), access, stag, to, len);
+        assert_eq!(found.map(|range| range.len()), expected, "{to:x} {len}");
+    }
 }
 
 #[test]
@@ -88,49 +86,23 @@ fn local_segments_need_domain_right_and_range() {
     let table = MemoryTable::new();
     let mut bytes = vec![0; 64];
     let base = bytes.as_mut_ptr() as u64;
-    let stag = register(
-        &table,
-        5,
-        &mut bytes,
-        Access {
-            local_write: false,
-            ..ALL
-        },
-    );
-    let open = table.access();
-    let sge = |addr, len| Sge {
-        addr,
-        len,
-        lkey: stag.0,
+    let no_write = Access {
+        local_write: false,
+        ..ALL
     };
-    assert!(open.local(5, &sge(base, 64), false).is_some());
-    assert!(open.local(5, &sge(base, 64), true).is_none());
-    assert!(open.local(6, &sge(base, 64), false).is_none());
-    assert!(open.local(5, &sge(base, 65), false).is_none());
-    assert!(
-        open.local(
-            5,
-            &Sge {
-                addr: 0,
-                len: 0,
-                lkey: 0
-            },
-            true
-        )
-        .is_some()
-    );
-    assert!(
-        open.local(
-            5,
-            &Sge {
-                addr: base,
-                len: 1,
-                lkey: 0
-            },
-            false
-        )
-        .is_none()
-    );
+    let stag = register(&table, 5, &mut bytes, no_write);
+    let open = table.access();
+    for (pd, sge, is_write, expected) in [
+        (5, sge(base, 64, stag), false, true),
+        (5, sge(base, 64, stag), true, false),
+        (6, sge(base, 64, stag), false, false),
+        (5, sge(base, 65, stag), false, false),
+        (5, sge(0, 0, Stag(0)), true, true),
+        (5, sge(base, 1, Stag(0)), false, false),
+    ] {
+        let found = open.local(pd, &sge, is_write);
+        assert_eq!(found.is_some(), expected, "{pd} {sge:?} {is_write}");
+    }
 }
 
 #[test]
@@ -162,23 +134,13 @@ fn a_removed_stag_is_invalid_and_not_the_next_one() {
     let stag = register(&table, 1, &mut bytes, ALL);
     table.remove(stag);
     let base = bytes.as_ptr() as u64;
-    assert!(
-        table
-            .access()
-            .remote(stream(1), Wire::RemoteRead, stag, base, 1)
-            .is_err()
-    );
+    assert!(!reaches(&table, Wire::RemoteRead, stag, base, 1));
     let next = register(&table, 1, &mut bytes, ALL);
     assert_ne!(next, stag);
     // Removing a region twice, or one that was never registered, has no effect.
     table.remove(stag);
     table.remove(Stag(0x1234_5678));
-    assert!(
-        table
-            .access()
-            .remote(stream(1), Wire::RemoteRead, next, base, 1)
-            .is_ok()
-    );
+    assert!(reaches(&table, Wire::RemoteRead, next, base, 1));
 }
 
 #[test]
@@ -213,80 +175,60 @@ fn windows_have_the_range_of_their_last_bind() {
     let table = MemoryTable::new();
     let mut bytes = vec![0; 100];
     let base = bytes.as_mut_ptr() as u64;
-    let region = register(
-        &table,
-        1,
-        &mut bytes,
-        Access {
-            remote_read: false,
-            remote_write: false,
-            ..ALL
-        },
-    );
+    let local = Access {
+        remote_read: false,
+        remote_write: false,
+        ..ALL
+    };
+    let region = register(&table, 1, &mut bytes, local);
     let window = table.create_window(1).unwrap();
     let first = table.next_window(window).unwrap();
     let bind = WindowBind {
-        region: region.0,
-        range: Sge {
-            addr: base + 10,
-            len: 20,
-            lkey: region.0,
-        },
         access: Access {
             remote_write: true,
             ..Access::default()
         },
-        zero_based: false,
-        only: None,
+        ..bind_to(sge(base + 10, 20, region))
     };
     assert!(!table.bind_window(2, first, Some(&bind)), "another domain");
     assert!(table.bind_window(1, first, Some(&bind)));
-    assert!(
-        table
-            .access()
-            .remote(stream(1), Wire::RemoteWrite, first.stag, base + 10, 20)
-            .is_ok()
-    );
-    assert!(
-        table
-            .access()
-            .remote(stream(1), Wire::RemoteWrite, first.stag, base + 9, 1)
-            .is_err()
-    );
-    assert!(
-        table
-            .access()
-            .remote(stream(1), Wire::RemoteRead, first.stag, base + 10, 1)
-            .is_err()
-    );
+    assert!(reaches(
+        &table,
+        Wire::RemoteWrite,
+        first.stag,
+        base + 10,
+        20
+    ));
+    assert!(!reaches(&table, Wire::RemoteWrite, first.stag, base + 9, 1));
+    assert!(!reaches(&table, Wire::RemoteRead, first.stag, base + 10, 1));
 
     let second = table.next_window(window).unwrap();
     assert!(table.bind_window(1, second, Some(&bind)));
-    assert!(
-        table
-            .access()
-            .remote(stream(1), Wire::RemoteWrite, first.stag, base + 10, 1)
-            .is_err()
-    );
+    assert!(!reaches(
+        &table,
+        Wire::RemoteWrite,
+        first.stag,
+        base + 10,
+        1
+    ));
+    let invalidatable = |stag| table.access().check_invalidate(stream(1), stag);
     assert_eq!(
-        table.access().check_invalidate(stream(1), region),
+        invalidatable(region),
         Err(InvalidateFault::NotInvalidatable)
     );
-    assert_eq!(
-        table.access().check_invalidate(stream(1), second.stag),
-        Ok(())
-    );
+    assert_eq!(invalidatable(second.stag), Ok(()));
     table.access().invalidate(second.stag);
     assert_eq!(
-        table.access().check_invalidate(stream(1), second.stag),
+        invalidatable(second.stag),
         Err(InvalidateFault::InvalidStag)
     );
-    assert!(
-        table
-            .access()
-            .remote(stream(1), Wire::RemoteWrite, second.stag, base + 10, 1)
-            .is_err()
-    );
+    assert!(!reaches(
+        &table,
+        Wire::RemoteWrite,
+        second.stag,
+        base + 10,
+        1
+    ));
     let third = table.next_window(window).unwrap();
     table.remove_window(window);
     assert!(!table.bind_window(1, third, Some(&bind)));
@@ -345,20 +287,10 @@ fn binds_are_carried_out_in_any_order_and_each_at_most_once() {
     let mut bytes = vec![0; 8];
     let region = register(&table, 1, &mut bytes, ALL);
     let bind = WindowBind {
-        region: region.0,
-        range: Sge {
-            addr: bytes.as_ptr() as u64,
-            len: 8,
-            lkey: region.0,
-        },
-        access: ALL,
         zero_based: true,
-        only: None,
+        ..bind_to(sge(bytes.as_ptr() as u64, 8, region))
     };
-    let reaches = |stag| {
-        let open = table.access();
-        open.remote(stream(1), Wire::RemoteRead, stag, 0, 8).is_ok()
-    };
+    let reaches = |stag| reaches(&table, Wire::RemoteRead, stag, 0, 8);
     let id = table.create_window(1).unwrap();
     let first = table.next_window(id).unwrap();
     let second = table.next_window(id).unwrap();
@@ -425,15 +357,8 @@ fn a_window_for_one_queue_pair_cannot_be_used_by_another() {
     let window = table.next_window(window).unwrap();
     let stag = window.stag;
     let bind = WindowBind {
-        region: region.0,
-        range: Sge {
-            addr: base,
-            len: 20,
-            lkey: region.0,
-        },
-        access: ALL,
-        zero_based: false,
         only: Some(stream(1).qp),
+        ..bind_to(sge(base, 20, region))
     };
     assert!(table.bind_window(1, window, Some(&bind)));
     let other = Stream {
