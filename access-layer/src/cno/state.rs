@@ -127,42 +127,20 @@ mod tests {
             CnoState::on_end_drive,
             CnoState::on_free,
         ];
-        let rows = [
-            // (state, results of begin_wait, end_wait, begin_drive, end_drive and free)
-            (Idle, [waited(1, false), Idle, Idle, Idle, dead(0)]),
-            (
-                waited(1, false),
-                [
-                    waited(2, false),
-                    Idle,
-                    waited(1, true),
-                    waited(1, false),
-                    dead(1),
-                ],
-            ),
-            (
-                waited(1, true),
-                [
-                    waited(2, true),
-                    Idle,
-                    waited(1, true),
-                    waited(1, false),
-                    dead(1),
-                ],
-            ),
-            (
-                waited(2, true),
-                [
-                    waited(3, true),
-                    waited(1, true),
-                    waited(2, true),
-                    waited(2, false),
-                    dead(2),
-                ],
-            ),
-            (dead(0), [dead(1), dead(0), dead(0), dead(0), dead(0)]),
-            (dead(1), [dead(2), dead(0), dead(1), dead(1), dead(1)]),
-        ];
+        macro_rules! rows {
+            ($($state:expr => $after:expr;)+) => { [$(($state, $after)),+] };
+        }
+        // A state, and the states after begin_wait, end_wait, begin_drive, end_drive and free.
+        let rows = rows! {
+            Idle => [waited(1, false), Idle, Idle, Idle, dead(0)];
+            waited(1, false)
+                => [waited(2, false), Idle, waited(1, true), waited(1, false), dead(1)];
+            waited(1, true) => [waited(2, true), Idle, waited(1, true), waited(1, false), dead(1)];
+            waited(2, true)
+                => [waited(3, true), waited(1, true), waited(2, true), waited(2, false), dead(2)];
+            dead(0) => [dead(1), dead(0), dead(0), dead(0), dead(0)];
+            dead(1) => [dead(2), dead(0), dead(1), dead(1), dead(1)];
+        };
         for (state, expected) in rows {
             for (number, (event, next)) in events.into_iter().zip(expected).enumerate() {
                 let mut after = state;

@@ -66,36 +66,22 @@ mod tests {
 
     const ALL: [Lifecycle; 5] = [Idle, Connecting, Connected, Ending, Disconnected];
 
+    macro_rules! rows {
+        ($($name:literal: $event:expr => $after:expr;)+) => { [$(($name, $event, $after)),+] };
+    }
+
     #[test]
     fn every_pair_of_state_and_event() {
-        type Event = (&'static str, fn(Lifecycle) -> Option<Lifecycle>);
-        let events: [(Event, [Option<Lifecycle>; 5]); 6] = [
-            (
-                ("attempt", Lifecycle::on_attempt),
-                [Some(Connecting), None, None, None, None],
-            ),
-            (
-                ("abandon", Lifecycle::on_abandon),
-                [None, Some(Idle), None, None, None],
-            ),
-            (
-                ("establish", Lifecycle::on_establish),
-                [None, Some(Connected), None, None, None],
-            ),
-            (
-                ("end", Lifecycle::on_end),
-                [None, Some(Ending), Some(Ending), None, None],
-            ),
-            (
-                ("drained", Lifecycle::on_drained),
-                [None, None, None, Some(Disconnected), None],
-            ),
-            (
-                ("reset", Lifecycle::on_reset),
-                [None, None, None, None, Some(Idle)],
-            ),
-        ];
-        for ((name, on_event), expected) in events {
+        type On = fn(Lifecycle) -> Option<Lifecycle>;
+        let events: [(&str, On, [Option<Lifecycle>; 5]); 6] = rows! {
+            "attempt": Lifecycle::on_attempt => [Some(Connecting), None, None, None, None];
+            "abandon": Lifecycle::on_abandon => [None, Some(Idle), None, None, None];
+            "establish": Lifecycle::on_establish => [None, Some(Connected), None, None, None];
+            "end": Lifecycle::on_end => [None, Some(Ending), Some(Ending), None, None];
+            "drained": Lifecycle::on_drained => [None, None, None, Some(Disconnected), None];
+            "reset": Lifecycle::on_reset => [None, None, None, None, Some(Idle)];
+        };
+        for (name, on_event, expected) in events {
             assert_eq!(ALL.map(on_event), expected, "{name}");
         }
     }

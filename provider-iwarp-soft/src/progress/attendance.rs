@@ -101,11 +101,7 @@ impl Attendant {
             }
             Self::Pollers => (Self::Pollers, Todo::default()),
             Self::Spinner { .. } | Self::Sleeper { quiet: QUIET_TICKS } => {
-                let todo = Todo {
-                    engine_listens: Some(true),
-                    tick: false,
-                };
-                (Self::Engine { polls: 1 }, todo)
+                (Self::Engine { polls: 1 }, Todo::LISTEN)
             }
             Self::Sleeper { .. } => (Self::Pollers, Todo::default()),
         };
@@ -115,21 +111,17 @@ impl Attendant {
 
     /// Called when a consumer is about to sleep. `is_crowd` is true if other consumers sleep too.
     fn on_sleep(&mut self, is_crowd: bool) -> (Sleep, Todo) {
-        let listens = |engine_listens| Todo {
-            engine_listens,
-            ..Todo::default()
-        };
         let (next, sleep, todo) = match *self {
             Self::Engine { .. } if is_crowd => (Self::NEW, Sleep::OnWaker, Todo::default()),
             Self::Engine { .. } | Self::Spinner { .. } if !is_crowd => (
                 Self::Sleeper { quiet: QUIET_TICKS },
                 Sleep::OnSet,
-                listens(Some(false)),
+                Todo::LEAVE,
             ),
             Self::Pollers if !is_crowd => {
                 (Self::Sleeper { quiet: 0 }, Sleep::OnSet, Todo::default())
             }
-            _ => (Self::NEW, Sleep::OnWaker, listens(Some(true))),
+            _ => (Self::NEW, Sleep::OnWaker, Todo::LISTEN),
         };
         *self = next;
         (sleep, todo)
@@ -140,13 +132,7 @@ impl Attendant {
         let (next, todo) = match *self {
             Self::Engine { .. } | Self::Spinner { .. } => (*self, Todo::default()),
             Self::Pollers if was_polled => (*self, Todo::TICK),
-            Self::Pollers => {
-                let todo = Todo {
-                    engine_listens: Some(true),
-                    tick: false,
-                };
-                (Self::NEW, todo)
-            }
+            Self::Pollers => (Self::NEW, Todo::LISTEN),
             Self::Sleeper { .. } if was_polled => (Self::Sleeper { quiet: 0 }, Todo::TICK),
             Self::Sleeper { quiet } => {
                 let quiet = (quiet + 1).min(QUIET_TICKS);
@@ -181,10 +167,7 @@ impl Attendant {
             return Todo::default();
         }
         *self = Self::NEW;
-        Todo {
-            engine_listens: Some(true),
-            tick: false,
-        }
+        Todo::LISTEN
     }
 
     fn as_byte(self) -> u8 {
@@ -205,6 +188,14 @@ const QUIET_SLEEPER: u8 = 3;
 const SPINNER: u8 = 4;
 
 impl Todo {
+    const LISTEN: Self = Self {
+        engine_listens: Some(true),
+        tick: false,
+    };
+    const LEAVE: Self = Self {
+        engine_listens: Some(false),
+        tick: false,
+    };
     const TICK: Self = Self {
         engine_listens: None,
         tick: true,
@@ -399,14 +390,8 @@ mod tests {
         engine_listens: None,
         tick: false,
     };
-    const LISTEN: Todo = Todo {
-        engine_listens: Some(true),
-        tick: false,
-    };
-    const LEAVE: Todo = Todo {
-        engine_listens: Some(false),
-        tick: false,
-    };
+    const LISTEN: Todo = Todo::LISTEN;
+    const LEAVE: Todo = Todo::LEAVE;
     const LEAVE_AND_TICK: Todo = Todo {
         engine_listens: Some(false),
         tick: true,
@@ -415,6 +400,10 @@ mod tests {
     type Event = fn(&mut Attendant) -> Todo;
     /// An event, and its result in each state of [`BEFORE`].
     type Row = (&'static str, Event, [(Attendant, Todo); 7]);
+
+    macro_rules! rows {
+        ($($name:literal: $event:expr => $after:expr;)+) => { [$(($name, $event, $after)),+] };
+    }
 
     const NEW: Attendant = Attendant::NEW;
     const ALMOST: Attendant = Engine {
@@ -440,118 +429,40 @@ mod tests {
 
     #[test]
     fn every_event_of_consumers_and_timer_in_every_state() {
-        check(&[
-            (
-                "poll",
-                Attendant::on_poll,
-                [
-                    (Engine { polls: 1 }, NOTHING),
-                    (Pollers, LEAVE_AND_TICK),
-                    (Pollers, NOTHING),
-                    (Pollers, NOTHING),
-                    (Engine { polls: 1 }, LISTEN),
-                    (Engine { polls: 1 }, LISTEN),
-                    (Engine { polls: 1 }, LISTEN),
-                ],
-            ),
-            (
-                "sleep alone",
-                |it| it.on_sleep(false).1,
-                [
-                    (SILENT, LEAVE),
-                    (SILENT, LEAVE),
-                    (ASLEEP, NOTHING),
-                    (NEW, LISTEN),
-                    (NEW, LISTEN),
-                    (SILENT, LEAVE),
-                    (SILENT, LEAVE),
-                ],
-            ),
-            (
-                "sleep in a crowd",
-                |it| it.on_sleep(true).1,
-                [
-                    (NEW, NOTHING),
-                    (NEW, NOTHING),
-                    (NEW, LISTEN),
-                    (NEW, LISTEN),
-                    (NEW, LISTEN),
-                    (NEW, LISTEN),
-                    (NEW, LISTEN),
-                ],
-            ),
-            (
-                "tick with polls",
-                |it| it.on_tick(true),
-                [
-                    (NEW, NOTHING),
-                    (ALMOST, NOTHING),
-                    (Pollers, Todo::TICK),
-                    (ASLEEP, Todo::TICK),
-                    (ASLEEP, Todo::TICK),
-                    (SPINS, NOTHING),
-                    (IDLES, NOTHING),
-                ],
-            ),
-            (
-                "tick without polls",
-                |it| it.on_tick(false),
-                [
-                    (NEW, NOTHING),
-                    (ALMOST, NOTHING),
-                    (NEW, LISTEN),
-                    (Sleeper { quiet: 1 }, Todo::TICK),
-                    (SILENT, NOTHING),
-                    (SPINS, NOTHING),
-                    (IDLES, NOTHING),
-                ],
-            ),
-        ]);
+        check(&rows! {
+            "poll": Attendant::on_poll
+                => [(Engine { polls: 1 }, NOTHING), (Pollers, LEAVE_AND_TICK), (Pollers, NOTHING),
+                    (Pollers, NOTHING), (Engine { polls: 1 }, LISTEN),
+                    (Engine { polls: 1 }, LISTEN), (Engine { polls: 1 }, LISTEN)];
+            "sleep alone": |it| it.on_sleep(false).1
+                => [(SILENT, LEAVE), (SILENT, LEAVE), (ASLEEP, NOTHING), (NEW, LISTEN),
+                    (NEW, LISTEN), (SILENT, LEAVE), (SILENT, LEAVE)];
+            "sleep in a crowd": |it| it.on_sleep(true).1
+                => [(NEW, NOTHING), (NEW, NOTHING), (NEW, LISTEN), (NEW, LISTEN), (NEW, LISTEN),
+                    (NEW, LISTEN), (NEW, LISTEN)];
+            "tick with polls": |it| it.on_tick(true)
+                => [(NEW, NOTHING), (ALMOST, NOTHING), (Pollers, Todo::TICK), (ASLEEP, Todo::TICK),
+                    (ASLEEP, Todo::TICK), (SPINS, NOTHING), (IDLES, NOTHING)];
+            "tick without polls": |it| it.on_tick(false)
+                => [(NEW, NOTHING), (ALMOST, NOTHING), (NEW, LISTEN),
+                    (Sleeper { quiet: 1 }, Todo::TICK), (SILENT, NOTHING), (SPINS, NOTHING),
+                    (IDLES, NOTHING)];
+        });
     }
 
     #[test]
     fn every_event_of_the_engine_in_every_state() {
-        check(&[
-            (
-                "find",
-                Attendant::on_find,
-                [
-                    (SPINS, NOTHING),
-                    (SPINS, NOTHING),
-                    (Pollers, NOTHING),
-                    (ASLEEP, NOTHING),
-                    (SILENT, NOTHING),
-                    (SPINS, NOTHING),
-                    (IDLES, NOTHING),
-                ],
-            ),
-            (
-                "slice with a record",
-                |it| it.on_slice(true),
-                [
-                    (NEW, NOTHING),
-                    (ALMOST, NOTHING),
-                    (Pollers, NOTHING),
-                    (ASLEEP, NOTHING),
-                    (SILENT, NOTHING),
-                    (SPINS, NOTHING),
-                    (SPINS, NOTHING),
-                ],
-            ),
-            (
-                "slice without a record",
-                |it| it.on_slice(false),
-                [
-                    (NEW, NOTHING),
-                    (ALMOST, NOTHING),
-                    (Pollers, NOTHING),
-                    (ASLEEP, NOTHING),
-                    (SILENT, NOTHING),
-                    (Spinner { idle: 1 }, NOTHING),
-                    (NEW, LISTEN),
-                ],
-            ),
-        ]);
+        check(&rows! {
+            "find": Attendant::on_find
+                => [(SPINS, NOTHING), (SPINS, NOTHING), (Pollers, NOTHING), (ASLEEP, NOTHING),
+                    (SILENT, NOTHING), (SPINS, NOTHING), (IDLES, NOTHING)];
+            "slice with a record": |it| it.on_slice(true)
+                => [(NEW, NOTHING), (ALMOST, NOTHING), (Pollers, NOTHING), (ASLEEP, NOTHING),
+                    (SILENT, NOTHING), (SPINS, NOTHING), (SPINS, NOTHING)];
+            "slice without a record": |it| it.on_slice(false)
+                => [(NEW, NOTHING), (ALMOST, NOTHING), (Pollers, NOTHING), (ASLEEP, NOTHING),
+                    (SILENT, NOTHING), (Spinner { idle: 1 }, NOTHING), (NEW, LISTEN)];
+        });
     }
 
     #[test]

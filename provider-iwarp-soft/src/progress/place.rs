@@ -152,82 +152,42 @@ mod tests {
             place.on_refused();
             SetChange::None
         };
-        let states_after = |rows: [Place; 6], changes: [SetChange; 6]| (rows, changes);
-        type Row = (&'static str, Event, ([Place; 6], [SetChange; 6]));
-        let rows: [Row; 9] = [
-            (
-                "poll",
-                |place| place.on_poll(false),
-                states_after(
-                    [out, out, out, inside, Unwatched, Closed],
-                    [delete, delete, none, none, none, none],
-                ),
-            ),
-            (
-                "poll, socket stays",
-                |place| place.on_poll(true),
-                states_after(
-                    [inside, inside, out, inside, Unwatched, Closed],
-                    [none, modify(false), none, none, none, none],
-                ),
-            ),
-            (
-                "moved",
-                Place::on_moved,
-                states_after(
-                    [quiet, full, inside, inside, Unwatched, Closed],
-                    [none, none, add(false), none, none, none],
-                ),
-            ),
-            (
-                "arm",
-                |place| place.on_arm(true),
-                states_after(
-                    [quiet, full, full, full, Unwatched, Closed],
-                    [none, none, add(true), modify(true), none, none],
-                ),
-            ),
-            (
-                "arm, nothing waits for room",
-                |place| place.on_arm(false),
-                states_after(
-                    [quiet, full, quiet, quiet, Unwatched, Closed],
-                    [none, none, add(false), none, none, none],
-                ),
-            ),
-            (
-                "room is wanted",
-                |place| place.on_room_wanted(true),
-                states_after(
-                    [full, full, out, inside, Unwatched, Closed],
-                    [modify(true), none, none, none, none, none],
-                ),
-            ),
-            (
-                "there is room",
-                |place| place.on_room_wanted(false),
-                states_after(
-                    [quiet, quiet, out, inside, Unwatched, Closed],
-                    [none, modify(false), none, none, none, none],
-                ),
-            ),
-            (
-                "refused",
-                refused,
-                states_after(
-                    [
-                        Unwatched, Unwatched, Unwatched, Unwatched, Unwatched, Closed,
-                    ],
-                    [none; 6],
-                ),
-            ),
-            (
-                "close",
-                Place::on_close,
-                states_after([Closed; 6], [delete, delete, none, delete, delete, none]),
-            ),
-        ];
-        for (name, event, (places, changes)) in rows {
+        type Row = (&'static str, Event, [Place; 6], [SetChange; 6]);
+        macro_rules! rows {
+            ($($name:literal: $event:expr => $places:expr, $changes:expr;)+) => {
+                [$(($name, $event, $places, $changes)),+]
+            };
+        }
+        let rows: [Row; 9] = rows! {
+            "poll": |place| place.on_poll(false)
+                => [out, out, out, inside, Unwatched, Closed],
+                   [delete, delete, none, none, none, none];
+            "poll, socket stays": |place| place.on_poll(true)
+                => [inside, inside, out, inside, Unwatched, Closed],
+                   [none, modify(false), none, none, none, none];
+            "moved": Place::on_moved
+                => [quiet, full, inside, inside, Unwatched, Closed],
+                   [none, none, add(false), none, none, none];
+            "arm": |place| place.on_arm(true)
+                => [quiet, full, full, full, Unwatched, Closed],
+                   [none, none, add(true), modify(true), none, none];
+            "arm, nothing waits for room": |place| place.on_arm(false)
+                => [quiet, full, quiet, quiet, Unwatched, Closed],
+                   [none, none, add(false), none, none, none];
+            "room is wanted": |place| place.on_room_wanted(true)
+                => [full, full, out, inside, Unwatched, Closed],
+                   [modify(true), none, none, none, none, none];
+            "there is room": |place| place.on_room_wanted(false)
+                => [quiet, quiet, out, inside, Unwatched, Closed],
+                   [none, modify(false), none, none, none, none];
+            "refused": refused
+                => [Unwatched, Unwatched, Unwatched, Unwatched, Unwatched, Closed],
+                   [none; 6];
+            "close": Place::on_close
+                => [Closed; 6],
+                   [delete, delete, none, delete, delete, none];
+        };
+        for (name, event, places, changes) in rows {
             let expected = places.into_iter().zip(changes);
             for (before, (after, change)) in before.into_iter().zip(expected) {
                 let mut place = before;

@@ -133,66 +133,27 @@ mod tests {
         let kicked = sleeper(Completions, true);
         let connecting = sleeper(Connections, false);
         let before = [Calls, Stack, asleep, kicked, connecting];
-        let rows: [Row; 5] = [
-            (
-                "begin to sleep",
-                |it| Flag(it.on_begin_sleep(Completions)),
-                [
-                    (asleep, Flag(false)),
-                    (asleep, Flag(true)),
-                    (asleep, Flag(false)),
-                    (asleep, Flag(false)),
-                    (asleep, Flag(false)),
-                ],
-            ),
-            (
-                "end of the sleep",
-                |it| Flag(it.on_end_sleep()),
-                [
-                    (Calls, Flag(false)),
-                    (Stack, Flag(false)),
-                    (Calls, Flag(false)),
-                    (Calls, Flag(true)),
-                    (Calls, Flag(false)),
-                ],
-            ),
-            (
-                "kick",
-                |it| Returned::Queue(it.on_kick()),
-                [
-                    (Calls, Returned::Queue(None)),
-                    (Stack, Returned::Queue(None)),
-                    (kicked, Returned::Queue(Some(Completions))),
-                    (kicked, Returned::Queue(None)),
-                    (
-                        sleeper(Connections, true),
-                        Returned::Queue(Some(Connections)),
-                    ),
-                ],
-            ),
-            (
-                "hand over, service wanted",
-                |it| Change(it.on_hand_over(true)),
-                [
-                    (Stack, Change(Some(true))),
-                    (Stack, Change(None)),
-                    (asleep, Change(None)),
-                    (kicked, Change(None)),
-                    (connecting, Change(None)),
-                ],
-            ),
-            (
-                "hand over, no service wanted",
-                |it| Change(it.on_hand_over(false)),
-                [
-                    (Calls, Change(None)),
-                    (Calls, Change(Some(false))),
-                    (asleep, Change(None)),
-                    (kicked, Change(None)),
-                    (connecting, Change(None)),
-                ],
-            ),
-        ];
+        macro_rules! rows {
+            ($($name:literal: $event:expr => $after:expr;)+) => { [$(($name, $event, $after)),+] };
+        }
+        let rows: [Row; 5] = rows! {
+            "begin to sleep": |it| Flag(it.on_begin_sleep(Completions))
+                => [(asleep, Flag(false)), (asleep, Flag(true)), (asleep, Flag(false)),
+                    (asleep, Flag(false)), (asleep, Flag(false))];
+            "end of the sleep": |it| Flag(it.on_end_sleep())
+                => [(Calls, Flag(false)), (Stack, Flag(false)), (Calls, Flag(false)),
+                    (Calls, Flag(true)), (Calls, Flag(false))];
+            "kick": |it| Returned::Queue(it.on_kick())
+                => [(Calls, Returned::Queue(None)), (Stack, Returned::Queue(None)),
+                    (kicked, Returned::Queue(Some(Completions))), (kicked, Returned::Queue(None)),
+                    (sleeper(Connections, true), Returned::Queue(Some(Connections)))];
+            "hand over, service wanted": |it| Change(it.on_hand_over(true))
+                => [(Stack, Change(Some(true))), (Stack, Change(None)), (asleep, Change(None)),
+                    (kicked, Change(None)), (connecting, Change(None))];
+            "hand over, no service wanted": |it| Change(it.on_hand_over(false))
+                => [(Calls, Change(None)), (Calls, Change(Some(false))), (asleep, Change(None)),
+                    (kicked, Change(None)), (connecting, Change(None))];
+        };
         for (name, event, after) in rows {
             for (before, (expected, returned)) in before.into_iter().zip(after) {
                 let mut state = before;

@@ -196,78 +196,33 @@ mod tests {
             |it| it.on_end(true),
         ];
         // Each row: a state, and the state after established, flushed, unanswered, end and break.
-        let rows = [
-            (
-                setting_up(None),
-                [
-                    up(None),
-                    setting_up(Some(Flushed)),
-                    setting_up(Some(Unanswered)),
-                    gone(false, false, false),
-                    gone(false, true, false),
-                ],
-            ),
-            (
-                setting_up(Some(Flushed)),
-                [
-                    up(Some(Flushed)),
-                    setting_up(Some(Flushed)),
-                    setting_up(Some(Unanswered)),
-                    gone(false, false, false),
-                    gone(false, true, false),
-                ],
-            ),
-            (
-                setting_up(Some(Unanswered)),
-                [
-                    up(Some(Unanswered)),
-                    setting_up(Some(Unanswered)),
-                    setting_up(Some(Unanswered)),
-                    gone(false, false, true),
-                    gone(false, true, true),
-                ],
-            ),
-            (
-                up(None),
-                [
-                    up(None),
-                    up(Some(Flushed)),
-                    up(Some(Unanswered)),
-                    gone(true, false, false),
-                    gone(true, true, false),
-                ],
-            ),
-            (
-                up(Some(Flushed)),
-                [
-                    up(Some(Flushed)),
-                    up(Some(Flushed)),
-                    up(Some(Unanswered)),
-                    gone(true, false, false),
-                    gone(true, true, false),
-                ],
-            ),
-            (
-                up(Some(Unanswered)),
-                [
-                    up(Some(Unanswered)),
-                    up(Some(Unanswered)),
-                    up(Some(Unanswered)),
-                    gone(true, false, true),
-                    gone(true, true, true),
-                ],
-            ),
-            (
-                gone(true, true, false),
-                [
-                    gone(true, true, false),
-                    gone(true, true, false),
-                    gone(true, true, true),
-                    gone(true, true, false),
-                    gone(true, true, false),
-                ],
-            ),
-        ];
+        macro_rules! rows {
+            ($($before:expr => $after:expr;)+) => { [$(($before, $after)),+] };
+        }
+        let rows = rows! {
+            setting_up(None)
+                => [up(None), setting_up(Some(Flushed)), setting_up(Some(Unanswered)),
+                    gone(false, false, false), gone(false, true, false)];
+            setting_up(Some(Flushed))
+                => [up(Some(Flushed)), setting_up(Some(Flushed)), setting_up(Some(Unanswered)),
+                    gone(false, false, false), gone(false, true, false)];
+            setting_up(Some(Unanswered))
+                => [up(Some(Unanswered)), setting_up(Some(Unanswered)),
+                    setting_up(Some(Unanswered)), gone(false, false, true),
+                    gone(false, true, true)];
+            up(None)
+                => [up(None), up(Some(Flushed)), up(Some(Unanswered)), gone(true, false, false),
+                    gone(true, true, false)];
+            up(Some(Flushed))
+                => [up(Some(Flushed)), up(Some(Flushed)), up(Some(Unanswered)),
+                    gone(true, false, false), gone(true, true, false)];
+            up(Some(Unanswered))
+                => [up(Some(Unanswered)), up(Some(Unanswered)), up(Some(Unanswered)),
+                    gone(true, false, true), gone(true, true, true)];
+            gone(true, true, false)
+                => [gone(true, true, false), gone(true, true, false), gone(true, true, true),
+                    gone(true, true, false), gone(true, true, false)];
+        };
         for (before, after) in rows {
             for (number, (event, expected)) in events.into_iter().zip(after).enumerate() {
                 let mut state = before.clone();

@@ -89,46 +89,21 @@ mod tests {
         let late = soon.map(|soon| soon + Duration::from_secs(1));
         let closing = |until, undelivered| Closing { until, undelivered };
         let before = [Present, closing(soon, 5), Aborted];
-        let rows: [Row; 4] = [
-            (
-                "close",
-                Box::new(move |it| {
-                    it.on_close(late, 7);
-                    false
-                }),
-                [
-                    (closing(late, 7), false),
-                    (closing(late, 7), false),
-                    (closing(late, 7), false),
-                ],
-            ),
-            (
-                "message",
-                Box::new(move |it| {
-                    it.on_message(|| late);
-                    false
-                }),
-                [
-                    (Present, false),
-                    (closing(late, 5), false),
-                    (Aborted, false),
-                ],
-            ),
-            (
-                "due, bytes were delivered",
-                Box::new(move |it| it.on_due(late, 4)),
-                [
-                    (Present, false),
-                    (closing(late, 4), false),
-                    (Aborted, false),
-                ],
-            ),
-            (
-                "due, nothing was delivered",
-                Box::new(move |it| it.on_due(late, 5)),
-                [(Present, false), (Aborted, true), (Aborted, false)],
-            ),
-        ];
+        macro_rules! rows {
+            ($($name:literal: $event:expr => $after:expr;)+) => {
+                [$(($name, Box::new($event), $after)),+]
+            };
+        }
+        let rows: [Row; 4] = rows! {
+            "close": move |it| { it.on_close(late, 7); false }
+                => [(closing(late, 7), false), (closing(late, 7), false), (closing(late, 7), false)];
+            "message": move |it| { it.on_message(|| late); false }
+                => [(Present, false), (closing(late, 5), false), (Aborted, false)];
+            "due, bytes were delivered": move |it| it.on_due(late, 4)
+                => [(Present, false), (closing(late, 4), false), (Aborted, false)];
+            "due, nothing was delivered": move |it| it.on_due(late, 5)
+                => [(Present, false), (Aborted, true), (Aborted, false)];
+        };
         for (name, event, after) in rows {
             for (before, (expected, returned)) in before.into_iter().zip(after) {
                 let mut state = before;

@@ -191,57 +191,29 @@ mod tests {
         }
     }
 
+    macro_rules! checks {
+        ($($name:literal: $on:expr => $after:expr;)+) => { $(check($name, $on, $after);)+ };
+    }
+
     #[test]
     fn every_event_of_this_end_in_every_state() {
         use Cancel::{Due, None, Sent};
         let s = states();
         let at = |index: usize| s[index].clone();
         let nothing = || Some(vec![]);
-        check(
-            "cancel",
-            |e| Ok(ids(e.on_cancel())),
-            [
-                (nothing(), at(0)),
-                (Some(vec![3]), at(0)),
-                (nothing(), at(4)),
-                (Some(vec![3]), at(5)),
-                (nothing(), at(4)),
-                (nothing(), at(5)),
-                (nothing(), at(6)),
-                (nothing(), at(7)),
-            ],
-        );
-        check(
-            "cancel sent",
-            |e| {
-                e.on_cancel_sent();
-                Ok(vec![])
-            },
-            [
-                (nothing(), at(0)),
-                (nothing(), at(1)),
-                (nothing(), at(2)),
-                (nothing(), at(3)),
-                (nothing(), at(6)),
-                (nothing(), at(7)),
-                (nothing(), at(6)),
-                (nothing(), at(7)),
-            ],
-        );
-        check(
-            "sent",
-            |e| Ok(ids(e.on_sent().map(|(advert, _)| advert))),
-            [
-                (nothing(), at(0)),
-                (Some(vec![3]), exchange(&[3], &[], None, 4)),
-                (nothing(), at(2)),
-                (Some(vec![3]), exchange(&[1, 2, 3], &[], None, 4)),
-                (nothing(), at(4)),
-                (nothing(), at(5)),
-                (nothing(), at(6)),
-                (nothing(), at(7)),
-            ],
-        );
+        checks! {
+            "cancel": |e| Ok(ids(e.on_cancel()))
+                => [(nothing(), at(0)), (Some(vec![3]), at(0)), (nothing(), at(4)),
+                    (Some(vec![3]), at(5)), (nothing(), at(4)), (nothing(), at(5)),
+                    (nothing(), at(6)), (nothing(), at(7))];
+            "cancel sent": |e| { e.on_cancel_sent(); Ok(vec![]) }
+                => [(nothing(), at(0)), (nothing(), at(1)), (nothing(), at(2)), (nothing(), at(3)),
+                    (nothing(), at(6)), (nothing(), at(7)), (nothing(), at(6)), (nothing(), at(7))];
+            "sent": |e| Ok(ids(e.on_sent().map(|(advert, _)| advert)))
+                => [(nothing(), at(0)), (Some(vec![3]), exchange(&[3], &[], None, 4)),
+                    (nothing(), at(2)), (Some(vec![3]), exchange(&[1, 2, 3], &[], None, 4)),
+                    (nothing(), at(4)), (nothing(), at(5)), (nothing(), at(6)), (nothing(), at(7))];
+        }
         assert!(
             states()
                 .map(|state| state.is_cancel_due())
@@ -264,20 +236,13 @@ mod tests {
         use Cancel::{Due, None, Sent};
         let s = states();
         let at = |index: usize| s[index].clone();
-        check(
-            "60 written",
-            |e| e.on_written(60).map(|one| ids([one])),
-            [
-                (Option::None, at(0)),
-                (Option::None, at(1)),
-                (Some(vec![1]), at(0)),
-                (Some(vec![1]), exchange(&[2], &[3], None, 4)),
-                (Some(vec![1]), at(0)),
-                (Some(vec![1]), exchange(&[2], &[], Due, 4)),
-                (Some(vec![1]), at(0)),
-                (Some(vec![1]), exchange(&[2], &[], Sent, 4)),
-            ],
-        );
+        checks! {
+            "60 written": |e| e.on_written(60).map(|one| ids([one]))
+                => [(Option::None, at(0)), (Option::None, at(1)), (Some(vec![1]), at(0)),
+                    (Some(vec![1]), exchange(&[2], &[3], None, 4)), (Some(vec![1]), at(0)),
+                    (Some(vec![1]), exchange(&[2], &[], Due, 4)), (Some(vec![1]), at(0)),
+                    (Some(vec![1]), exchange(&[2], &[], Sent, 4))];
+        }
         for (name, on) in [
             (
                 "none written",
@@ -289,34 +254,18 @@ mod tests {
         ] {
             check(name, on, states().map(|state| (Option::None, state)));
         }
-        check(
-            "data",
-            |e| Ok(ids(e.on_data())),
-            [
-                (Some(vec![]), exchange(&[], &[], None, 5)),
-                (Some(vec![]), exchange(&[], &[3], None, 5)),
-                (Some(vec![1]), at(0)),
-                (Some(vec![1]), exchange(&[2], &[3], None, 4)),
-                (Some(vec![1]), at(0)),
-                (Some(vec![1]), exchange(&[2], &[], Due, 4)),
-                (Some(vec![1]), at(0)),
-                (Some(vec![1]), exchange(&[2], &[], Sent, 4)),
-            ],
-        );
-        check(
-            "cancelled",
-            |e| e.on_cancel_ack().map(ids),
-            [
-                (Option::None, at(0)),
-                (Option::None, at(1)),
-                (Option::None, at(2)),
-                (Option::None, at(3)),
-                (Option::None, at(4)),
-                (Option::None, at(5)),
-                (Some(vec![1]), at(0)),
-                (Some(vec![1, 2]), at(0)),
-            ],
-        );
+        checks! {
+            "data": |e| Ok(ids(e.on_data()))
+                => [(Some(vec![]), exchange(&[], &[], None, 5)),
+                    (Some(vec![]), exchange(&[], &[3], None, 5)), (Some(vec![1]), at(0)),
+                    (Some(vec![1]), exchange(&[2], &[3], None, 4)), (Some(vec![1]), at(0)),
+                    (Some(vec![1]), exchange(&[2], &[], Due, 4)), (Some(vec![1]), at(0)),
+                    (Some(vec![1]), exchange(&[2], &[], Sent, 4))];
+            "cancelled": |e| e.on_cancel_ack().map(ids)
+                => [(Option::None, at(0)), (Option::None, at(1)), (Option::None, at(2)),
+                    (Option::None, at(3)), (Option::None, at(4)), (Option::None, at(5)),
+                    (Some(vec![1]), at(0)), (Some(vec![1, 2]), at(0))];
+        }
         for state in states() {
             let (mut retired, mut overtaken) = (state.clone(), state.clone());
             assert_eq!(retired.on_retired().len(), state.len());
