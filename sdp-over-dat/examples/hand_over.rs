@@ -19,8 +19,8 @@ use sdp_over_dat::{SdpListener, SdpStream, Stack};
 
 /// The number of requests. Each server answers half of them.
 const REQUESTS: u32 = 2_000;
-/// The number of requests that the client sends before it reads an answer, so that some requests are
-/// on their way when the server changes.
+/// The number of requests that the client sends before it reads an answer, so that some requests
+/// are on their way when the server changes.
 const AHEAD: u32 = 100;
 /// The length of a request.
 const LEN: usize = 4;

@@ -16,8 +16,8 @@ const DEFAULT_SIZE: u32 = 0x8000_0000;
 
 /// Attributes as the consumer set them, or the defaults.
 ///
-/// Sizes are stored for `dat_ep_query` only, because consumers set smaller sizes than they transfer.
-/// The completion flags determine how the EVDs wake waiters
+/// Sizes are stored for `dat_ep_query` only: consumers set smaller sizes than they transfer. The
+/// completion flags determine how the EVDs wake waiters
 /// ([`Evd::attach`](crate::evd::Evd::attach)); each work request has flags of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EpAttrs {

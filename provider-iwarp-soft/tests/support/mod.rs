@@ -5,11 +5,7 @@
     unreachable_pub,
     reason = "each test file uses its own part"
 )]
-#![allow(
-    missing_docs,
-    missing_debug_implementations,
-    reason = "named by what they are"
-)]
+#![allow(missing_docs, missing_debug_implementations, reason = "tests")]
 
 pub mod moved;
 pub mod networks;

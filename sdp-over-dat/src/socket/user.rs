@@ -96,7 +96,7 @@ mod tests {
         }
         let rows: [Row; 4] = rows! {
             "close": move |it| { it.on_close(late, 7); false }
-                => [(closing(late, 7), false), (closing(late, 7), false), (closing(late, 7), false)];
+                => [(closing(late, 7), false); 3];
             "message": move |it| { it.on_message(|| late); false }
                 => [(Present, false), (closing(late, 5), false), (Aborted, false)];
             "due, bytes were delivered": move |it| it.on_due(late, 4)

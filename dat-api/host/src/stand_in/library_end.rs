@@ -70,7 +70,7 @@ impl LibraryEnd {
         Ok(shutdown(&self.socket, Shutdown::Both)?)
     }
 
-    /// Returns true if the pair holds bytes of the program's end that are no signals. Only a process
+    /// Returns true if the pair holds bytes of the program's end that are no signals. A process
     /// that took the descriptor by `pidfd_getfd` sends such bytes.
     #[must_use]
     pub fn has_foreign_bytes(&self) -> bool {

@@ -229,9 +229,10 @@ fn both_directions_move_and_carry_every_kind_of_message() {
     assert_eq!(initiator.completed(), [1, 2, 3, 4, 5]);
     assert_eq!(responder.buffers[&100][..200_000], message);
     assert_eq!(initiator.memory.slice(Stag(1), 0x1000, 200_000), message);
-    assert!(
-        matches!(responder.deliveries().last(), Some(Delivery::Receive { immediate: Some(it), .. }) if *it == data)
-    );
+    assert!(matches!(
+        responder.deliveries().last(),
+        Some(Delivery::Receive { immediate: Some(it), .. }) if *it == data
+    ));
 
     let error = responder.conn.fail_local();
     let fpdu = responder.conn.terminate(&error).expect("one is owed");

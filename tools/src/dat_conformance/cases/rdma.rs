@@ -36,9 +36,11 @@ cases! { fn rows:
     "write/last-byte": "the last byte of a Write is stored last" =>
         writes_rounds, watches_last_byte;
     "write/both-ways": "both ends write at the same time" => writes_across, writes_across;
-    "write/too-long": "a Write longer than its remote region is refused" => writes_too_long, is_read;
+    "write/too-long": "a Write longer than its remote region is refused" =>
+        writes_too_long, is_read;
     "read/scatter": "a Read fills its segments in order" => scatters, is_read;
-    "read/outstanding": "several Reads are in progress at the same time" => reads_in_pieces(4), is_read;
+    "read/outstanding": "several Reads are in progress at the same time" =>
+        reads_in_pieces(4), is_read;
     "read/beyond-depth": "Reads beyond the permitted number in progress wait" =>
         reads_in_pieces(32), is_read;
     "read/both-ways": "both ends read at the same time" => reads_across, reads_across;
@@ -51,7 +53,8 @@ cases! { fn rows:
     "read/suppressed": "a suppressed Read is complete when the Write posted after it completes" =>
         long_read(CompletionFlags::SUPPRESS, None), takes_behind_long_read;
     "read/fenced-read": "a fenced Read waits for the earlier Read, and later work then continues" =>
-        long_read(CompletionFlags::DEFAULT, Some(CompletionFlags::BARRIER_FENCE)), takes_behind_long_read;
+        long_read(CompletionFlags::DEFAULT, Some(CompletionFlags::BARRIER_FENCE)),
+        takes_behind_long_read;
     "read/operation": "a completion names its operation" => names_operations, is_read;
     "read/own-memory": "data that a Read fetched can be written back" => echoes, is_echoed;
 }

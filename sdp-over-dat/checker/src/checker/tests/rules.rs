@@ -214,7 +214,8 @@ fn writes_into_the_memory_of_the_sink() {
             not active(SINK_CANCEL_ACK) => SinkCancelAck,
         &[PIPELINED, SINK, SINK, passive(SINK_CANCEL), active(written(1))]; active(SINK_CANCEL_ACK);
             not active(written(501)) => WriteDone,
-        &[PIPELINED, SINK, active(DIS_CONN)]; passive(data(1)); not active(written(1)) => AfterDisConn,
+        &[PIPELINED, SINK, active(DIS_CONN)]; passive(data(1));
+            not active(written(1)) => AfterDisConn,
     }
 }
 
@@ -277,14 +278,16 @@ fn suspension_and_end() {
     rules! {
         &[active(SUSP_COMM)]; passive(SUSP_COMM_ACK); not active(SUSP_COMM_ACK) => Unasked,
         &[active(SUSP_COMM)]; active(UPDATE); not active(SUSP_COMM) => Suspend,
-        &[active(SUSP_COMM), passive(SUSP_COMM_ACK)]; active(DIS_CONN); not active(SUSP_COMM) => Suspend,
+        &[active(SUSP_COMM), passive(SUSP_COMM_ACK)]; active(DIS_CONN);
+            not active(SUSP_COMM) => Suspend,
         &[active(SUSP_COMM), passive(SUSP_COMM_ACK)]; passive(UPDATE);
             not passive(data(1)) => AfterSuspend,
         &[active(SUSP_COMM), passive(SUSP_COMM_ACK)]; passive(UPDATE);
             not passive(src_avail(9, 1)) => AfterSuspend,
         &[PIPELINED, active(SUSP_COMM), passive(SUSP_COMM_ACK)]; passive(UPDATE);
             not SINK => AfterSuspend,
-        &[active(SUSP_COMM), passive(SUSP_COMM_ACK)]; active(UPDATE); not active(data(1)) => AfterSuspend,
+        &[active(SUSP_COMM), passive(SUSP_COMM_ACK)]; active(UPDATE);
+            not active(data(1)) => AfterSuspend,
         // The end that has not received the answer may still send.
         &[active(SUSP_COMM), Sends(Passive, SUSP_COMM_ACK)]; active(data(1));
             not passive(data(1)) => AfterSuspend,
