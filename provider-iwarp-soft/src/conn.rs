@@ -533,14 +533,9 @@ impl Conn {
 
     /// Moves finished requests to the list of completions, in the order of submission.
     pub(crate) fn reap(&mut self, qp: QpToken) -> u32 {
-        let framed = self.take_finished();
-        let mut count = framed.len() as u32;
         // A framed request is older than all queued ones. Queued requests wait until it is sent,
         // even if they have nothing to send.
-        let done = framed
-            .into_iter()
-            .filter_map(|report| report.completion(qp, WcStatus::Success));
-        self.send_done.extend(done);
+        let mut count = self.reap_submitted(qp);
         if self.outstanding.is_empty() || self.tx().has_unfinished() {
             return count;
         }

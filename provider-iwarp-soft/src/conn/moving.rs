@@ -13,7 +13,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use access_layer::rnic::{Amount, Flow as Way, Traffic, WhyTcp};
+use access_layer::rnic::{Amount, Flow as Way, QpToken, Traffic, WcStatus, WhyTcp};
 use iwarp_proto::{CarrierMessage, Role};
 
 use super::{Closing, Conn, End};
@@ -307,13 +307,22 @@ impl Conn {
         received
     }
 
-    /// Reports of submitted segments that a transport has accepted, the oldest first.
-    pub(super) fn take_finished(&mut self) -> Vec<Report> {
-        let mut finished = std::mem::take(self.tcp.finished());
+    /// Moves the submitted requests that a transport has accepted to the list of completions, the
+    /// oldest first. Returns their number.
+    pub(super) fn reap_submitted(&mut self, qp: QpToken) -> u32 {
+        let mut count = 0;
+        let mut reap = |finished: &mut Vec<Report>| {
+            count += finished.len() as u32;
+            // All three lists keep their capacity, so that no post allocates.
+            let done = finished.drain(..);
+            let done = done.filter_map(|report| report.completion(qp, WcStatus::Success));
+            self.send_done.extend(done);
+        };
+        reap(self.tcp.finished());
         if let Move::Local(local) = &mut self.moving {
-            finished.append(local.finished());
+            reap(local.finished());
         }
-        finished
+        count
     }
 
     /// Removes the reports of submitted segments that no transport has accepted.

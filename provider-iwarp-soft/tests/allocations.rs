@@ -1,0 +1,121 @@
+//! Messages in a steady state cause no allocation. A separate test binary, because it counts the
+//! calls of the C library's allocator.
+//!
+//! The crate has an allocator of its own, so another one cannot be declared here. That allocator
+//! takes its memory from `malloc`, which this program defines instead.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
+
+mod support;
+
+use std::cell::Cell;
+use std::ffi::c_void;
+
+use support::*;
+
+/// The number of messages of one round, each with an answer.
+const MESSAGES: u64 = 500;
+/// A round may be disturbed by the engine, to which a queue of requests is then passed. The queue
+/// grows a few times in all.
+const ROUNDS: usize = 20;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+unsafe extern "C" {
+    fn __libc_malloc(len: usize) -> *mut c_void;
+    fn __libc_calloc(count: usize, len: usize) -> *mut c_void;
+    fn __libc_realloc(block: *mut c_void, len: usize) -> *mut c_void;
+    fn __libc_memalign(align: usize, len: usize) -> *mut c_void;
+}
+
+fn count() {
+    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+}
+
+// SAFETY: the four functions have the contracts of the C library's functions of these names.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn malloc(len: usize) -> *mut c_void {
+    count();
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { __libc_malloc(len) }
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn calloc(count_of: usize, len: usize) -> *mut c_void {
+    count();
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { __libc_calloc(count_of, len) }
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn realloc(block: *mut c_void, len: usize) -> *mut c_void {
+    count();
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { __libc_realloc(block, len) }
+}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, len: usize) -> i32 {
+    count();
+    // SAFETY: the caller's arguments, unchanged.
+    let block = unsafe { __libc_memalign(align, len) };
+    if block.is_null() {
+        return 12;
+    }
+    // SAFETY: the caller passes a place for the result.
+    unsafe { *out = block };
+    0
+}
+
+/// Returns the number of allocations of this thread during `work`.
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
+
+/// Returns the least number of allocations of one round.
+fn least(mut round: impl FnMut()) -> u64 {
+    (0..ROUNDS).map(|_| allocations(&mut round)).min().unwrap()
+}
+
+#[test]
+fn short_messages_cause_no_allocation() {
+    assert!(allocations(|| drop(std::hint::black_box(Box::new(1)))) > 0);
+    for (params, is_moved) in [("lo 0 local=off", false), ("lo 0", true)] {
+        let (a, b) = (Node::new(params), Node::new(params));
+        let (client, server) = (a.side(10), b.side(20));
+        connect(&client, &server);
+        if is_moved {
+            moved::move_on(&client, &server);
+        }
+        let (from, to) = (a.memory(64), b.memory(64));
+        let pings = least(|| {
+            for id in 0..MESSAGES {
+                server.recv(id, &[to.sge(0, 64)]);
+                client.send(id, &[from.sge(0, 64)]);
+                server.received();
+                client.sent();
+            }
+        });
+        assert_eq!(pings, 0, "{params}: one by one");
+        let bursts = least(|| {
+            for id in 0..MESSAGES {
+                server.recv(id, &[to.sge(0, 64)]);
+            }
+            for id in 0..MESSAGES {
+                client.send(id, &[from.sge(0, 64)]);
+            }
+            for _ in 0..MESSAGES {
+                server.received();
+                client.sent();
+            }
+        });
+        assert_eq!(bursts, 0, "{params}: in bursts");
+    }
+}
