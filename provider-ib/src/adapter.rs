@@ -1,5 +1,6 @@
 //! An adapter: the parts of an RNIC that its calls and the engine's thread use.
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use access_layer::rnic::{EventUpcall, RnicError};
@@ -27,7 +28,10 @@ impl Adapter {
     pub(crate) fn open(config: Config, upcall: Arc<dyn EventUpcall>) -> Result<Self, RnicError> {
         let shared = Arc::new(Shared::open(config, upcall)?);
         let cqs = Arc::<Cqs>::default();
-        let (events, channel) = (shared.device.event_fd()?, shared.channel.fd());
+        let (events, channel) = (
+            shared.device.event_fd()?,
+            shared.channel.as_fd().as_raw_fd(),
+        );
         shared.engine.watch(events, Source::Device)?;
         shared.engine.watch(channel, Source::Channel)?;
         Ok(Self {

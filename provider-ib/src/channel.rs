@@ -1,6 +1,6 @@
 //! The completion channel of an adapter: one descriptor for the events of all its queues.
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -32,19 +32,13 @@ impl Channel {
         // SAFETY: the channel was just created. libibverbs reads the number from it at each use.
         unsafe { renumber(&mut (*hw.as_ptr()).fd) };
         let channel = Self { hw, libraries };
-        set_nonblocking(channel.fd())?;
+        set_nonblocking(channel.as_fd().as_raw_fd())?;
         Ok(channel)
     }
 
     /// The channel itself, for calls that take it.
     pub(crate) fn hw(&self) -> *mut ibv_comp_channel {
         self.hw.as_ptr()
-    }
-
-    /// The descriptor that is readable when a queue has an event.
-    pub(crate) fn fd(&self) -> RawFd {
-        // SAFETY: the channel is alive as long as `self`, and its descriptor does not change.
-        unsafe { self.hw.as_ref() }.fd
     }
 
     /// Takes one event. Returns the queue, which may be about to be destroyed, and the number that
@@ -64,6 +58,15 @@ impl Channel {
     pub(crate) unsafe fn acknowledge(&self, cq: *mut ibv_cq) {
         // SAFETY: the destruction of the queue waits for this acknowledgement.
         unsafe { self.libraries.verbs.ibv_ack_cq_events(cq, 1) };
+    }
+}
+
+/// The descriptor that is readable when a queue has an event.
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel is alive as long as `self`, its descriptor is open as long, and does
+        // not change.
+        unsafe { BorrowedFd::borrow_raw(self.hw.as_ref().fd) }
     }
 }
 

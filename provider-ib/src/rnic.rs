@@ -1,6 +1,6 @@
 //! The RNIC: short methods that call the other modules of this crate.
 
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use access_layer::rnic::{
@@ -110,8 +110,8 @@ impl Rnic for IbRnic {
         false
     }
 
-    fn descriptors(&self, fds: &mut Vec<RawFd>) {
-        fds.push(self.shared().channel.fd());
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.shared().channel.as_fd())
     }
 
     fn arm(&self, waker: &Arc<Waker>) -> Arm {

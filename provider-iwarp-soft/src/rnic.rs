@@ -1,6 +1,6 @@
 //! The interface of the RNIC: short methods that call the other modules.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use access_layer::rnic::{
@@ -94,8 +94,8 @@ impl Rnic for SoftRnic {
         self.shared.progress.drive();
     }
 
-    fn descriptors(&self, fds: &mut Vec<RawFd>) {
-        fds.push(self.shared.progress.descriptor().as_raw_fd());
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.shared.progress.descriptor())
     }
 
     fn arm(&self, _waker: &Arc<Waker>) -> Arm {

@@ -1,4 +1,4 @@
-//! Messages in a steady state cause no allocation. A separate test binary, because it counts the
+//! Messages in a steady state, and sleeps, cause no allocation. A separate test binary, because it counts the
 //! calls of the C library's allocator.
 //!
 //! The crate has an allocator of its own, so another one cannot be declared here. That allocator
@@ -10,7 +10,10 @@ mod support;
 
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::sync::Arc;
+use std::time::Duration;
 
+use access_layer::rnic::*;
 use support::*;
 
 /// The number of messages of one round, each with an answer.
@@ -82,6 +85,18 @@ fn allocations(work: impl FnOnce()) -> u64 {
 /// Returns the least number of allocations of one round.
 fn least(mut round: impl FnMut()) -> u64 {
     (0..ROUNDS).map(|_| allocations(&mut round)).min().unwrap()
+}
+
+#[test]
+fn a_blocked_consumer_causes_no_allocation() {
+    let node = Node::new("lo 0");
+    let cq = node.rnic.create_cq(16, CqToken(1)).unwrap();
+    let waker = Arc::new(Waker::new());
+    let sleeps = least(|| {
+        node.rnic.arm_cq(&cq, false);
+        node.rnic.wait(&[&cq], &waker, Some(Duration::from_millis(1)));
+    });
+    assert_eq!(sleeps, 0);
 }
 
 #[test]

@@ -37,18 +37,17 @@ impl<R: Rnic> Cno<R> {
             return Ok(0);
         };
         let rnic = self.ia().rnic();
-        let mut fds = vec![event.as_raw_fd()];
         let arm = self.drive_with(|_| rnic.arm(&self.waker));
-        if arm == Arm::Sleep {
-            rnic.descriptors(&mut fds);
-        }
+        let rnics = rnic.descriptor().filter(|_| arm == Arm::Sleep);
+        let fds = [event, rnics.unwrap_or(event)];
+        let fds = &fds[..1 + usize::from(rnics.is_some())];
         let mut inner = self.lock();
         inner.is_external_sleep = true;
         let is_too_small = fds.len() > out.len();
         if arm != Arm::HasWork && inner.triggered.is_empty() && !is_too_small {
-            for (place, fd) in out.iter_mut().zip(&fds) {
+            for (place, fd) in out.iter_mut().zip(fds) {
                 *place = libc::pollfd {
-                    fd: *fd,
+                    fd: fd.as_raw_fd(),
                     events: libc::POLLIN,
                     revents: 0,
                 };

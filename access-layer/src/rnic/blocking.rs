@@ -1,6 +1,6 @@
 //! Blocking, composed of the three progress calls: arm, sleep, drive.
 
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -75,7 +75,7 @@ fn spin(
     false
 }
 
-/// Sleeps on the waker and the RNIC's descriptors and drives, until there may be completions.
+/// Sleeps on the waker and the RNIC's descriptor and drives, until there may be completions.
 /// Returns `true` if a signal handler ended the sleep.
 fn sleep<R: Rnic>(
     rnic: &R,
@@ -85,9 +85,6 @@ fn sleep<R: Rnic>(
 ) -> bool {
     // The spin was short, so the first sleep uses the whole timeout without reading the clock.
     let mut first = Some(timeout);
-    let mut fds: Vec<RawFd> = Vec::new();
-    rnic.descriptors(&mut fds);
-    let mut set = Vec::with_capacity(fds.len() + 1);
     while !has_any() {
         let now_left = || deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let left = first.take().unwrap_or_else(now_left);
@@ -98,15 +95,13 @@ fn sleep<R: Rnic>(
             return false;
         };
         let arm = rnic.arm(waker);
+        let rnics = rnic.descriptor().filter(|_| arm == Arm::Sleep);
+        let mut set = [event, rnics.unwrap_or(event)].map(readable);
+        let set = &mut set[..1 + usize::from(rnics.is_some())];
         let mut ready = Ok(0);
         if arm != Arm::HasWork && !has_any() {
             let timeout = left.map(|left| Timespec::try_from(left).unwrap_or(LONGEST));
-            set.clear();
-            set.push(PollFd::from_borrowed_fd(event, PollFlags::IN));
-            if arm == Arm::Sleep {
-                set.extend(fds.iter().map(|fd| readable(*fd)));
-            }
-            ready = poll(&mut set, timeout.as_ref());
+            ready = poll(set, timeout.as_ref());
         }
         let is_woken = waker.end_sleep();
         let is_ready = |fd: &PollFd<'_>| ready.is_ok() && !fd.revents().is_empty();
@@ -119,10 +114,7 @@ fn sleep<R: Rnic>(
     false
 }
 
-fn readable(fd: RawFd) -> PollFd<'static> {
-    // SAFETY: the RNIC keeps its descriptors open as long as it is open (`Rnic::descriptors`), and
-    // the caller of the wait holds a reference to the RNIC.
-    let fd = unsafe { BorrowedFd::borrow_raw(fd.as_raw_fd()) };
+fn readable(fd: BorrowedFd<'_>) -> PollFd<'_> {
     PollFd::from_borrowed_fd(fd, PollFlags::IN)
 }
 

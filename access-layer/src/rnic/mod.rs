@@ -18,7 +18,7 @@
 //!   [`Rnic::disarm_socket`], which waits for the end of upcalls.
 //! * **Completions stay in the CQ** until [`Rnic::poll_cq`] takes them.
 //!   [`EventUpcall::cq_ready`] is a notification without data and follows only [`Rnic::arm_cq`].
-//! * **Progress.** A layer above polls and blocks by [`Rnic::descriptors`], [`Rnic::arm`] and
+//! * **Progress.** A layer above polls and blocks by [`Rnic::descriptor`], [`Rnic::arm`] and
 //!   [`Rnic::drive`] alone: polling is *drive* in a loop, blocking is *arm*, sleep, *drive*. The
 //!   RNIC's own thread serves the connections that no consumer drives.
 //! * **Exactly one ending.** Each accepted `connect`, `connect_socket` or `accept` ends in exactly
@@ -53,7 +53,7 @@ pub use upcall::{AsyncEvent, EventUpcall, ListenToken, SrqToken, Upcall};
 pub use upcall_queue::UpcallQueue;
 pub use waker::{Slept, Waker};
 
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,9 +62,9 @@ use std::time::Duration;
 pub enum Arm {
     /// Work is pending: the thread drives instead of sleeping.
     HasWork,
-    /// The thread sleeps on the RNIC's descriptors and its waker.
+    /// The thread sleeps on the RNIC's descriptor and its waker.
     Sleep,
-    /// The thread sleeps on its waker alone. Another thread serves the descriptors and makes an
+    /// The thread sleeps on its waker alone. Another thread serves the descriptor and makes an
     /// upcall for a completion in an armed CQ.
     Attended,
 }
@@ -136,9 +136,11 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Does nothing if the device works without the host's processor.
     fn drive(&self) {}
 
-    /// Appends the descriptors that become readable when [`Self::drive`] has work. The descriptors
-    /// do not change and stay open as long as the RNIC is open.
-    fn descriptors(&self, _fds: &mut Vec<RawFd>) {}
+    /// The descriptor that becomes readable when [`Self::drive`] has work; `None` for an RNIC whose
+    /// [`Self::arm`] never returns [`Arm::Sleep`]. The descriptor does not change.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Prepares a sleep of the calling thread, whose CQs are armed ([`Self::arm_cq`]), on `waker`.
     /// *May call up.* Unless the result is [`Arm::HasWork`], [`Self::end_sleep`] follows.
@@ -146,8 +148,8 @@ pub trait Rnic: Send + Sync + Sized + 'static {
         Arm::Attended
     }
 
-    /// Ends the sleep on `waker`, before the thread drives. `is_ready` is true if a descriptor of
-    /// the RNIC was ready. *May call up.*
+    /// Ends the sleep on `waker`, before the thread drives. `is_ready` is true if the descriptor
+    /// of the RNIC was ready. *May call up.*
     fn end_sleep(&self, _waker: &Arc<Waker>, _is_ready: bool) {}
 
     /// Requests one [`EventUpcall::cq_ready`] for the next completion that wakes a waiter

@@ -60,7 +60,7 @@ impl Waker {
     }
 
     /// True if the sleeper serves many connections. A thread that waits for one event dispatcher
-    /// then has precedence on the descriptors of the RNIC.
+    /// then has precedence on the descriptor of the RNIC.
     #[must_use]
     pub fn serves_others(&self) -> bool {
         self.serves_others

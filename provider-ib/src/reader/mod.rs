@@ -13,6 +13,7 @@
 
 mod attendance;
 
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -137,12 +138,15 @@ impl Reader {
                 if let Err(why) = self
                     .shared
                     .engine
-                    .watch(self.shared.channel.fd(), Source::Channel)
+                    .watch(self.shared.channel.as_fd().as_raw_fd(), Source::Channel)
                 {
                     tracing::error!(%why, "no thread waits for the completion channel");
                 }
             }
-            Some(false) => self.shared.engine.unwatch(self.shared.channel.fd()),
+            Some(false) => self
+                .shared
+                .engine
+                .unwatch(self.shared.channel.as_fd().as_raw_fd()),
             None => {}
         }
         if todo.must_start_ticks {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::support::*;
 use access_layer::rnic::*;
 use provider_iwarp_soft::SoftCq;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Enough connections for the provider to wait on one set of them.
 const MANY: u64 = 24;
@@ -44,9 +45,9 @@ fn wait(node: &Node, cqs: &[&SoftCq], waker: &Arc<Waker>) {
     }
 }
 
-fn readable(fds: &mut [libc::pollfd], timeout_ms: i32) -> bool {
-    // SAFETY: the pointer and the length are those of one slice.
-    unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ms) > 0 }
+fn is_readable(fd: &mut PollFd<'_>, timeout: Duration) -> bool {
+    let timeout = Timespec::try_from(timeout).unwrap();
+    poll(std::slice::from_mut(fd), Some(&timeout)).unwrap() > 0
 }
 
 #[test]
@@ -93,22 +94,15 @@ fn a_polling_consumer_receives_from_each_connection() {
     }
 }
 
-/// Prepares a sleep on the RNIC's descriptors. The first attempts may find work.
-fn arm(node: &Node) -> Vec<libc::pollfd> {
+/// Prepares a sleep on the RNIC's descriptor. The first attempts may find work.
+fn arm(node: &Node) -> PollFd<'_> {
     let deadline = Instant::now() + DEADLINE;
     let waker = Arc::new(Waker::new());
     while node.rnic.arm(&waker) != Arm::Sleep {
         assert!(Instant::now() < deadline, "work without end");
         node.rnic.drive();
     }
-    let mut fds = Vec::new();
-    node.rnic.descriptors(&mut fds);
-    let readable = |fd| libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    fds.into_iter().map(readable).collect()
+    PollFd::from_borrowed_fd(node.rnic.descriptor().unwrap(), PollFlags::IN)
 }
 
 #[test]
@@ -119,10 +113,9 @@ fn a_sleeper_elsewhere_sleeps_on_one_descriptor_and_is_woken_by_each_of_them() {
     let cqs = receive_queues(&servers);
     for at in in_turn() {
         servers[at].recv(1, &[]);
-        let mut fds = arm(&b);
-        assert_eq!(fds.len(), 1);
+        let mut fd = arm(&b);
         clients[at].send(1, &[]);
-        assert!(readable(&mut fds, DEADLINE.as_millis() as i32), "{at}");
+        assert!(is_readable(&mut fd, DEADLINE), "{at}");
         let deadline = Instant::now() + DEADLINE;
         // The engine may be receiving the same message.
         while take_any(&b, &cqs).is_none() {
@@ -138,7 +131,7 @@ fn ended_connections_wake_a_sleeper_once_and_the_others_continue() {
     let (a, b) = nodes();
     let (clients, servers) = (sides(&a), sides(&b));
     connect_all(&clients, &servers);
-    let mut fds = arm(&b);
+    let mut fd = arm(&b);
     for client in clients.iter().step_by(2) {
         a.rnic.disconnect(&client.qp, true);
     }
@@ -147,16 +140,16 @@ fn ended_connections_wake_a_sleeper_once_and_the_others_continue() {
         ended.all(|server| b.recorder.has_connection_event(server.token))
     };
     let deadline = Instant::now() + DEADLINE;
-    while !ended() || readable(&mut fds, 0) {
+    while !ended() || is_readable(&mut fd, Duration::ZERO) {
         assert!(Instant::now() < deadline, "the descriptor stays readable");
         b.rnic.drive();
         std::thread::sleep(Duration::from_millis(1));
     }
     let (client, server) = (&clients[1], &servers[1]);
     server.recv(1, &[]);
-    let mut fds = arm(&b);
+    let mut fd = arm(&b);
     client.send(1, &[]);
-    assert!(readable(&mut fds, DEADLINE.as_millis() as i32));
+    assert!(is_readable(&mut fd, DEADLINE));
     server.received();
 }
 
