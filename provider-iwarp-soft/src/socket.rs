@@ -11,7 +11,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use access_layer::rnic::SocketFault;
 use host::descriptors::Identity;
@@ -33,14 +33,80 @@ pub(crate) enum Socket {
 #[derive(Debug)]
 pub(crate) struct ConsumerSocket {
     duplicate: NotInherited,
-    /// The consumer's number; -1 once it is closed.
-    number: AtomicI32,
+    /// The consumer's number.
+    number: RawFd,
     identity: Identity,
     original_options: OriginalOptions,
-    /// True if the consumer's number must be closed together with the duplicate.
-    kept: AtomicBool,
-    /// True once the socket was returned to its consumer.
-    is_returned: AtomicBool,
+    ownership: AtomicOwnership,
+}
+
+/// The owner of a consumer's socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Ownership {
+    /// The provider borrows the socket. No connection was established on it.
+    Borrowed,
+    /// The provider owns the socket, because a connection was established on it.
+    Kept,
+    /// The consumer owns the socket again.
+    Returned,
+    /// The consumer's number is closed, or about to be closed by the thread that has released the
+    /// socket.
+    Closed,
+}
+
+impl Ownership {
+    const ALL: [Self; 4] = [Self::Borrowed, Self::Kept, Self::Returned, Self::Closed];
+
+    fn on_established(self) -> Self {
+        match self {
+            Self::Borrowed => Self::Kept,
+            Self::Kept | Self::Returned | Self::Closed => self,
+        }
+    }
+
+    fn on_release(self) -> Self {
+        match self {
+            Self::Borrowed => Self::Returned,
+            Self::Kept => Self::Closed,
+            Self::Returned | Self::Closed => self,
+        }
+    }
+}
+
+/// An [`Ownership`] that several threads change.
+#[derive(Debug)]
+struct AtomicOwnership(AtomicU8);
+
+impl AtomicOwnership {
+    fn new() -> Self {
+        Self(AtomicU8::new(Ownership::Borrowed as u8))
+    }
+
+    fn get(&self) -> Ownership {
+        let stored = self.0.load(Ordering::Acquire);
+        // Only `change` stores a value, so the default is never used.
+        let owned = Ownership::ALL.into_iter().find(|it| *it as u8 == stored);
+        owned.unwrap_or(Ownership::Closed)
+    }
+
+    /// Makes a transition. Returns the ownership before it, which only one thread receives for each
+    /// change.
+    fn change(&self, on_event: fn(Ownership) -> Ownership) -> Ownership {
+        loop {
+            let before = self.get();
+            let after = on_event(before);
+            let exchanged = self.0.compare_exchange(
+                before as u8,
+                after as u8,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            if exchanged.is_ok() {
+                return before;
+            }
+        }
+    }
 }
 
 /// The original values of a consumer's options that are contrary to RDMA (DAT 2.0 iWARP extensions
@@ -119,18 +185,17 @@ impl Socket {
         let original_options = OriginalOptions::from(duplicate.as_fd());
         Ok(Self::Consumer(ConsumerSocket {
             duplicate,
-            number: AtomicI32::new(number),
+            number,
             identity,
             original_options,
-            kept: AtomicBool::new(false),
-            is_returned: AtomicBool::new(false),
+            ownership: AtomicOwnership::new(),
         }))
     }
 
     /// Called once a connection is established. The socket is not returned to its consumer then.
     pub(crate) fn keep(&self) {
         if let Self::Consumer(socket) = self {
-            socket.kept.store(true, Ordering::Relaxed);
+            socket.ownership.change(Ownership::on_established);
         }
     }
 
@@ -143,9 +208,15 @@ impl Socket {
         }
     }
 
-    /// True if the socket will be returned to its consumer.
+    /// True if the socket was or will be returned to its consumer.
     pub(crate) fn returns_to_consumer(&self) -> bool {
-        matches!(self, Self::Consumer(socket) if !socket.kept.load(Ordering::Relaxed))
+        let Self::Consumer(socket) = self else {
+            return false;
+        };
+        match socket.ownership.get() {
+            Ownership::Borrowed | Ownership::Returned => true,
+            Ownership::Kept | Ownership::Closed => false,
+        }
     }
 
     /// True if the program has closed the provider's number, which may be that of a file of the
@@ -176,21 +247,23 @@ impl AsFd for Socket {
 impl ConsumerSocket {
     /// Closes the consumer's number, or returns the socket, once.
     fn release(&self) {
-        if self.kept.load(Ordering::Relaxed) {
-            self.close_number();
-        } else if !self.is_returned.swap(true, Ordering::AcqRel) {
-            self.original_options.restore(self.duplicate.as_fd());
-            self.duplicate.end_borrowing();
+        match self.ownership.change(Ownership::on_release) {
+            Ownership::Borrowed => {
+                self.original_options.restore(self.duplicate.as_fd());
+                self.duplicate.end_borrowing();
+            }
+            Ownership::Kept => self.close_number(),
+            Ownership::Returned | Ownership::Closed => {}
         }
     }
 
+    /// Closes the consumer's number. The caller has changed the ownership to `Closed`.
     fn close_number(&self) {
-        let number = self.number.swap(-1, Ordering::Relaxed);
-        if number >= 0 && Identity::of_number(number) == Ok(self.identity) {
+        if Identity::of_number(self.number) == Ok(self.identity) {
             // SAFETY: the number still refers to the socket that its consumer handed over for good
-            // (DAT 2.0 iWARP extensions 3.1.1.3), and the swap ensures that no other thread closes
-            // it.
-            drop(unsafe { OwnedFd::from_raw_fd(number) });
+            // (DAT 2.0 iWARP extensions 3.1.1.3), and only the thread that has made the transition
+            // to `Closed` closes it.
+            drop(unsafe { OwnedFd::from_raw_fd(self.number) });
         }
     }
 }
@@ -235,6 +308,39 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (client, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn each_event_changes_the_ownership_as_its_table_requires() {
+        use Ownership::{Borrowed, Closed, Kept, Returned};
+        let table = [
+            (Borrowed, Kept, Returned),
+            (Kept, Kept, Closed),
+            (Returned, Returned, Returned),
+            (Closed, Closed, Closed),
+        ];
+        assert_eq!(table.map(|row| row.0), Ownership::ALL);
+        for (before, established, released) in table {
+            for (on_event, after) in [
+                (Ownership::on_established as fn(_) -> _, established),
+                (Ownership::on_release, released),
+            ] {
+                let ownership = AtomicOwnership(AtomicU8::new(before as u8));
+                assert_eq!(ownership.change(on_event), before);
+                assert_eq!(ownership.get(), after, "from {before:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_returned_socket_stays_with_its_consumer() {
+        let (client, mut server) = pair();
+        let socket = Socket::take(client.as_raw_fd(), LOOPBACK).unwrap();
+        socket.release();
+        socket.keep();
+        drop(socket);
+        (&client).write_all(b"x").unwrap();
+        server.read_exact(&mut [0; 1]).unwrap();
     }
 
     #[test]
