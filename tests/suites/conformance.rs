@@ -1,7 +1,8 @@
-//! `dat-conformance` over the software provider: on loopback, and across two networks.
+//! `dat-conformance` over the software provider: on loopback, also by TCP alone without CRC and with
+//! short FPDUs, and across two networks.
 //!
-//! Each case of the tool is a test. The tool runs once per configuration (a kind of network), and
-//! the tests report the results of the cases. `tests/conformance/differences.txt` lists known
+//! Each case of the tool is a test. The tool runs once per configuration (a kind of network with
+//! settings of the adapter), and the tests report the results of the cases. `tests/conformance/differences.txt` lists known
 //! differences.
 
 use std::path::Path;
@@ -24,7 +25,12 @@ const CONTROL_PORT: u16 = 45300;
 /// Runs the tool on a configuration; `None` if this machine cannot create the configuration.
 type Configuration = fn(&str) -> Result<Option<Finished>>;
 
-const CONFIGURATIONS: [(&str, Configuration); 2] = [("soft-lo", loopback), ("soft-veth", veth)];
+const CONFIGURATIONS: [(&str, Configuration); 4] = [
+    ("soft-lo", |name| loopback(name, "")),
+    ("soft-no-crc", |name| loopback(name, "local=off crc=off")),
+    ("soft-short", |name| loopback(name, "local=off fpdu_max=1442")),
+    ("soft-veth", veth),
+];
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
@@ -90,8 +96,10 @@ fn failed(error: &anyhow::Error) -> Failed {
     Failed::from(format!("{error:#}"))
 }
 
-fn loopback(configuration: &str) -> Result<Option<Finished>> {
-    let env = StackEnv::new()?;
+/// Runs both ends over the loopback device, with these words in the adapter's parameters.
+fn loopback(configuration: &str, params: &str) -> Result<Option<Finished>> {
+    let mut env = StackEnv::new()?;
+    env.registry = Registry::loopback_with("libdapl-iwarp.so.2", params)?;
     let tool = tool(&env, env.registry.file(), IA_NAME);
     finish(with_table(tool, configuration)).map(Some)
 }
