@@ -1,14 +1,54 @@
-//! Common code of the tests of this crate: the consumer of the conformance suite with the in-memory
-//! RNIC.
+//! Common code of the tests of this crate: a consumer of the RNIC in memory, which calls through the
+//! provider table, as a C program does.
 
+use std::ffi::CString;
 use std::ptr;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use dat_abi::*;
 
-pub(crate) use crate::conformance::consumer::*;
 use crate::fake_rnic::FakeRnic;
 use crate::handle::{self, Object, Pinned};
 use crate::ia::Ia;
+use crate::provider;
+use crate::rnic::RnicConfig;
+
+/// Calls a slot of the table and returns the code.
+macro_rules! call {
+    ($dat:expr, $slot:ident $(, $arg:expr)* $(,)?) => {{
+        let entry = $dat.provider.$slot.unwrap();
+        // SAFETY: tests pass pointers that are null or point to live values of the right type;
+        // handles may be any words.
+        unsafe { entry($($arg),*) }.0
+    }};
+}
+pub(crate) use call;
+
+pub(crate) const SUCCESS: u32 = 0;
+/// A timeout that is longer than any step takes, so that only a lost wake-up reaches it.
+pub(crate) const LONG_US: u32 = 60_000_000;
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Returns a number that no other test of this process uses.
+pub(crate) fn unique() -> u32 {
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// An open IA, which is closed abruptly when it is dropped.
+pub(crate) struct Dat {
+    pub(crate) provider: &'static DatProvider,
+    pub(crate) name: String,
+    pub(crate) ia: DatIaHandle,
+    pub(crate) async_evd: DatEvdHandle,
+}
+
+/// Returns the connection request of an event.
+pub(crate) fn request_of(event: &DatEvent) -> DatCrHandle {
+    assert_eq!(event.event_number, DAT_CONNECTION_REQUEST_EVENT);
+    // SAFETY: the event number selects this member.
+    unsafe { event.event_data.cr_arrival_event_data }.cr_handle
+}
 
 impl Dat {
     /// Opens an IA in a network of its own.
@@ -16,8 +56,180 @@ impl Dat {
         Self::open_with("")
     }
 
+    /// Opens an IA with these `ia_params`, in a network of its own and under a name of its own.
     pub(crate) fn open_with(params: &str) -> Self {
-        Self::open_on::<FakeRnic>(&format!("net=test{} {params}", unique()))
+        let name = format!("ia{}", unique());
+        let ia_params = format!("net=test{} {params}", unique());
+        let config = RnicConfig {
+            ia_name: name.clone(),
+            ia_params,
+        };
+        let provider = provider::announce::<FakeRnic>(config).get();
+        let (ia, async_evd) = (ptr::null_mut(), ptr::null_mut());
+        let mut dat = Self {
+            provider,
+            name,
+            ia,
+            async_evd,
+        };
+        let (code, ia, async_evd) = dat.try_open(8, ptr::null_mut());
+        assert_eq!(code, SUCCESS, "{:x?}", code);
+        (dat.ia, dat.async_evd) = (ia, async_evd);
+        dat
+    }
+
+    /// Calls `dat_ia_open` again with the same name.
+    pub(crate) fn try_open(
+        &self,
+        qlen: i32,
+        given: DatEvdHandle,
+    ) -> (u32, DatIaHandle, DatEvdHandle) {
+        let name = CString::new(self.name.clone()).unwrap();
+        let (mut ia, mut evd) = (ptr::null_mut(), given);
+        let code = call!(
+            self,
+            ia_open,
+            name.as_ptr().cast_mut(),
+            qlen,
+            &raw mut evd,
+            &raw mut ia
+        );
+        (code, ia, evd)
+    }
+
+    /// Returns all attributes of the IA.
+    pub(crate) fn attr(&self) -> DatIaAttr {
+        let (mut attr, evd, no_provider) = (DatIaAttr::zeroed(), ptr::null_mut(), ptr::null_mut());
+        let all = DAT_IA_FIELD_ALL;
+        let code = call!(
+            self,
+            ia_query,
+            self.ia,
+            evd,
+            all,
+            &raw mut attr,
+            0,
+            no_provider
+        );
+        assert_eq!(code, SUCCESS);
+        attr
+    }
+
+    pub(crate) fn pz(&self) -> DatPzHandle {
+        let mut pz = ptr::null_mut();
+        assert_eq!(call!(self, pz_create, self.ia, &raw mut pz), SUCCESS);
+        pz
+    }
+
+    pub(crate) fn try_evd(
+        &self,
+        qlen: i32,
+        cno: DatCnoHandle,
+        flags: DatEvdFlags,
+    ) -> Result<DatEvdHandle, u32> {
+        let mut evd = ptr::null_mut();
+        match call!(self, evd_create, self.ia, qlen, cno, flags, &raw mut evd) {
+            SUCCESS => Ok(evd),
+            code => Err(code),
+        }
+    }
+
+    pub(crate) fn evd(&self, flags: DatEvdFlags) -> DatEvdHandle {
+        self.try_evd(64, ptr::null_mut(), flags).unwrap()
+    }
+
+    pub(crate) fn cno(&self) -> DatCnoHandle {
+        let mut cno = ptr::null_mut();
+        let agent = DatOsWaitProxyAgent::zeroed();
+        assert_eq!(
+            call!(self, cno_create, self.ia, agent, &raw mut cno),
+            SUCCESS
+        );
+        cno
+    }
+
+    pub(crate) fn lmr(&self, pz: DatPzHandle, memory: &[AtomicU8]) -> DatLmrParam {
+        self.lmr_and_handle(pz, memory).1
+    }
+
+    pub(crate) fn lmr_and_handle(
+        &self,
+        pz: DatPzHandle,
+        memory: &[AtomicU8],
+    ) -> (DatLmrHandle, DatLmrParam) {
+        let (mut lmr, mut param) = (ptr::null_mut(), DatLmrParam::zeroed());
+        let region = DatRegionDescription {
+            for_va: memory.as_ptr().cast_mut().cast(),
+        };
+        // The in-memory RNIC accesses the bytes by their address, as a device does.
+        memory.as_ptr().expose_provenance();
+        let code = call!(
+            self,
+            lmr_create,
+            self.ia,
+            DAT_MEM_TYPE_VIRTUAL,
+            region,
+            memory.len() as u64,
+            pz,
+            DAT_MEM_PRIV_ALL_FLAG,
+            DAT_VA_TYPE_VA,
+            &raw mut lmr,
+            ptr::null_mut(),
+            ptr::null_mut(),
+            ptr::null_mut(),
+            ptr::null_mut(),
+        );
+        assert_eq!(code, SUCCESS);
+        assert_eq!(
+            call!(self, lmr_query, lmr, DAT_LMR_FIELD_ALL, &raw mut param),
+            SUCCESS
+        );
+        (lmr, param)
+    }
+
+    pub(crate) fn dequeue(&self, evd: DatEvdHandle) -> Result<DatEvent, u32> {
+        let mut event = DatEvent::zeroed();
+        match call!(self, evd_dequeue, evd, &raw mut event) {
+            SUCCESS => Ok(event),
+            code => Err(code),
+        }
+    }
+
+    /// Returns the event and the number of remaining events, or the code and the number of queued
+    /// events.
+    pub(crate) fn wait(
+        &self,
+        evd: DatEvdHandle,
+        timeout_us: u32,
+        threshold: i32,
+    ) -> Result<(DatEvent, i32), (u32, i32)> {
+        let (mut event, mut nmore) = (DatEvent::zeroed(), -1);
+        let code = call!(
+            self,
+            evd_wait,
+            evd,
+            timeout_us,
+            threshold,
+            &raw mut event,
+            &raw mut nmore
+        );
+        if code == SUCCESS {
+            Ok((event, nmore))
+        } else {
+            Err((code, nmore))
+        }
+    }
+
+    pub(crate) fn cno_wait(
+        &self,
+        cno: DatCnoHandle,
+        timeout_us: u32,
+    ) -> Result<DatEvdHandle, (u32, DatEvdHandle)> {
+        let mut evd = ptr::without_provenance_mut(0xBAD);
+        match call!(self, cno_wait, cno, timeout_us, &raw mut evd) {
+            SUCCESS => Ok(evd),
+            code => Err((code, evd)),
+        }
     }
 
     pub(crate) fn ia(&self) -> Pinned<Ia<FakeRnic>> {
@@ -38,11 +250,22 @@ impl Dat {
     }
 }
 
-impl Pair {
-    /// Creates two connected endpoints in a network of their own.
-    pub(crate) fn connected(params: &str, recv_flags: DatCompletionFlags) -> Self {
-        Self::on(Dat::open_with(params), recv_flags)
+impl Drop for Dat {
+    fn drop(&mut self) {
+        let _ = call!(self, ia_close, self.ia, DAT_CLOSE_ABRUPT_FLAG);
     }
+}
+
+// SAFETY: handles are words that any thread may use.
+unsafe impl Send for Dat {}
+// SAFETY: as for Send.
+unsafe impl Sync for Dat {}
+
+/// Returns the data of a DTO completion.
+pub(crate) fn dto(event: &DatEvent) -> DatDtoCompletionEventData {
+    assert_eq!(event.event_number, DAT_DTO_COMPLETION_EVENT);
+    // SAFETY: the event number selects this member.
+    unsafe { event.event_data.dto_completion_event_data }
 }
 
 /// Returns the consumer's value in a software event.
@@ -52,4 +275,162 @@ pub(crate) fn software_word(event: &DatEvent) -> usize {
     unsafe { event.event_data.software_event_data }
         .pointer
         .addr()
+}
+
+/// One end of a connection within one IA.
+pub(crate) struct End {
+    pub(crate) ep: DatEpHandle,
+    pub(crate) recv: DatEvdHandle,
+    pub(crate) request: DatEvdHandle,
+    pub(crate) connect: DatEvdHandle,
+}
+
+/// Two connected endpoints of one IA, and memory that both may use.
+pub(crate) struct Pair {
+    pub(crate) dat: Dat,
+    pub(crate) ends: [End; 2],
+    pub(crate) pz: DatPzHandle,
+    pub(crate) lmr: DatLmrParam,
+    pub(crate) lmr_handle: DatLmrHandle,
+    /// Atomics, because the in-memory RNIC accesses the memory without the compiler's knowledge.
+    pub(crate) memory: Box<[AtomicU8]>,
+}
+
+impl Pair {
+    /// Creates two connected endpoints in a network of their own.
+    pub(crate) fn connected(params: &str, recv_flags: DatCompletionFlags) -> Self {
+        Self::on(Dat::open_with(params), recv_flags)
+    }
+
+    /// Connects two endpoints of `dat` over its own address.
+    pub(crate) fn on(dat: Dat, recv_flags: DatCompletionFlags) -> Self {
+        let pz = dat.pz();
+        let memory: Box<[AtomicU8]> = (0..4096).map(|_| AtomicU8::new(0)).collect();
+        let (lmr_handle, lmr) = dat.lmr_and_handle(pz, &memory);
+        let ends = [(); 2].map(|()| dat.end(pz, recv_flags));
+        let pair = Self {
+            dat,
+            ends,
+            pz,
+            lmr,
+            lmr_handle,
+            memory,
+        };
+        pair.connect();
+        pair
+    }
+
+    /// Connects the two ends, which are unconnected.
+    pub(crate) fn connect(&self) {
+        let (dat, ends) = (&self.dat, &self.ends);
+        let requests = dat.evd(DAT_EVD_CR_FLAG);
+        let (psp, conn_qual) = dat.psp(requests);
+        let (address, qos) = (dat.attr().ia_address_ptr, DAT_QOS_BEST_EFFORT);
+        let (ep, none) = (ends[0].ep, ptr::null());
+        let code = call!(
+            dat, ep_connect, ep, address, conn_qual, LONG_US, 0, none, qos, 0
+        );
+        assert_eq!(code, SUCCESS);
+        let cr = dat.request(requests);
+        assert_eq!(call!(dat, cr_accept, cr, ends[1].ep, 0, none), SUCCESS);
+        for end in ends {
+            let (event, _) = dat.wait(end.connect, LONG_US, 1).unwrap();
+            assert_eq!(event.event_number, DAT_CONNECTION_EVENT_ESTABLISHED);
+        }
+        assert_eq!(call!(dat, psp_free, psp), SUCCESS);
+        assert_eq!(call!(dat, evd_free, requests), SUCCESS);
+    }
+
+    /// Returns `len` bytes of the memory from `offset`.
+    pub(crate) fn triplet(&self, offset: u64, len: u32) -> DatLmrTriplet {
+        DatLmrTriplet {
+            virtual_address: self.lmr.registered_address + offset,
+            segment_length: len,
+            lmr_context: self.lmr.lmr_context,
+        }
+    }
+
+    pub(crate) fn recv(&self, end: usize, cookie: u64, flags: DatCompletionFlags) -> u32 {
+        let mut triplet = self.triplet(2048, 64);
+        let cookie = DatContext::from_u64(cookie);
+        call!(
+            self.dat,
+            ep_post_recv,
+            self.ends[end].ep,
+            1,
+            &raw mut triplet,
+            cookie,
+            flags
+        )
+    }
+
+    pub(crate) fn send(&self, end: usize, cookie: u64, flags: DatCompletionFlags) -> u32 {
+        let mut triplet = self.triplet(0, 64);
+        let cookie = DatContext::from_u64(cookie);
+        call!(
+            self.dat,
+            ep_post_send,
+            self.ends[end].ep,
+            1,
+            &raw mut triplet,
+            cookie,
+            flags
+        )
+    }
+}
+
+impl Dat {
+    /// Creates a service under a qualifier that the provider chooses.
+    pub(crate) fn psp(&self, requests: DatEvdHandle) -> (DatPspHandle, DatConnQual) {
+        let (mut psp, mut conn_qual) = (ptr::null_mut(), 0);
+        let (qual, flag) = (&raw mut conn_qual, DAT_PSP_CONSUMER_FLAG);
+        let code = call!(
+            self,
+            psp_create_any,
+            self.ia,
+            qual,
+            requests,
+            flag,
+            &raw mut psp
+        );
+        assert_eq!(code, SUCCESS);
+        (psp, conn_qual)
+    }
+
+    /// Waits for the next connection request.
+    pub(crate) fn request(&self, requests: DatEvdHandle) -> DatCrHandle {
+        request_of(&self.wait(requests, LONG_US, 1).unwrap().0)
+    }
+
+    /// Creates an endpoint with EVDs of its own.
+    pub(crate) fn end(&self, pz: DatPzHandle, recv_flags: DatCompletionFlags) -> End {
+        let recv = self.evd(DAT_EVD_DTO_FLAG);
+        let request = self.evd(DAT_EVD_DTO_FLAG | DAT_EVD_RMR_BIND_FLAG);
+        let connect = self.evd(DAT_EVD_CONNECTION_FLAG);
+        let mut attr = DatEpAttr::zeroed();
+        (attr.max_recv_dtos, attr.max_request_dtos) = (64, 64);
+        (attr.max_recv_iov, attr.max_request_iov) = (4, 4);
+        (attr.max_rdma_read_in, attr.max_rdma_read_out) = (4, 4);
+        attr.recv_completion_flags = recv_flags;
+        attr.request_completion_flags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
+        let mut ep = ptr::null_mut();
+        let code = call!(
+            self,
+            ep_create,
+            self.ia,
+            pz,
+            recv,
+            request,
+            connect,
+            &raw const attr,
+            &raw mut ep
+        );
+        assert_eq!(code, SUCCESS);
+        End {
+            ep,
+            recv,
+            request,
+            connect,
+        }
+    }
 }

@@ -26,7 +26,7 @@
 //! | [`error`] `open_error` | `DatError` and the mapping of an RNIC's errors; the reason why an IA was not opened |
 //! | [`net_device`] [`logging`] | for providers: network devices and addresses, and the log |
 //! | [`rnic`] | the interface to the RNIC |
-//! | `conformance` `fake_rnic` | the test suite for every RNIC, and an RNIC in memory (feature `testing`) |
+//! | `fake_rnic` | an RNIC in memory (feature `testing`) |
 //! | `scripted_rnic` `harness` | an RNIC that does what a test specifies, and common code of the tests here |
 //!
 //! A module uses only modules below it in this table. `cargo xtask tidy` checks that.
@@ -81,8 +81,6 @@ pub mod srq;
 mod thunk;
 pub mod users;
 
-#[cfg(any(test, feature = "testing"))]
-pub mod conformance;
 #[cfg(any(test, feature = "testing"))]
 pub mod fake_rnic;
 
