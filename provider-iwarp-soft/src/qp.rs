@@ -25,6 +25,7 @@
 
 mod completion_gate;
 mod drive;
+mod event_order;
 mod moving;
 mod post;
 mod watermarks;
@@ -266,31 +267,6 @@ impl Qp {
     /// Queues an event for [`Self::make_upcalls`].
     pub(crate) fn queue_event(&self, event: OwnEvent) {
         self.events.push(event);
-    }
-
-    /// Queues the event of a disconnect. A disconnect by the peer is delivered after the events
-    /// that the peer caused before it.
-    fn queue_disconnect(&self, event: OwnEvent, is_peers: bool) {
-        if is_peers {
-            // The lock delays the engine until the event is stored.
-            let mut deferred = lock(&self.deferred);
-            if let Some(me) = self.me.upgrade()
-                && self
-                    .shared
-                    .event_order
-                    .defer_disconnect(&self.shared.engine, me)
-            {
-                *deferred = Some(event);
-                return;
-            }
-        }
-        self.queue_event(event);
-    }
-
-    fn queue_deferred(&self) {
-        if let Some(event) = lock(&self.deferred).take() {
-            self.queue_event(event);
-        }
     }
 
     /// Delivers the notifications of a drive. Called with no lock held.

@@ -31,15 +31,6 @@ pub(crate) enum Arming {
     HasWork,
 }
 
-/// The result of a check for the first frame of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FirstFrame {
-    /// The first frame was not received.
-    Quiet,
-    /// Another thread holds the connection, or its event is being delivered.
-    Busy,
-}
-
 /// A check of a connection by threads that do not hold it.
 pub(crate) trait MayHaveWork: Debug + Send + Sync {
     /// Returns false if the connection certainly has no work. Takes no lock, and makes no system
@@ -65,13 +56,6 @@ pub(crate) trait Service: Debug + Send + Sync {
 
     /// Called when the connection's deadline has passed.
     fn on_deadline(&self, socket: &Arc<ConnSocket>);
-
-    /// Receives a frame that may establish an accepted connection, and delivers the resulting
-    /// events.
-    fn poll_for_first_frame(&self) -> FirstFrame;
-
-    /// Delivers a disconnect that was deferred by the event order.
-    fn deliver_deferred(&self);
 }
 
 /// The socket of one connection, open while any reference to it exists.

@@ -16,7 +16,7 @@ use crate::event::OwnEvent;
 use crate::lingering::LingeringSocket;
 use crate::progress::Place;
 use crate::progress::conn_set::Ready;
-use crate::progress::conn_socket::{Arming, ConnSocket, Driver, FirstFrame, Service};
+use crate::progress::conn_socket::{Arming, ConnSocket, Driver, Service};
 use crate::work::{Outstanding, RecvSlot, SendSlot};
 
 use super::{Effects, Link, Mode, Qp, lock};
@@ -44,7 +44,12 @@ impl Qp {
         done.unwrap_or_else(|| Some(self.fail(socket)))
     }
 
-    fn try_drive(&self, socket: &Arc<ConnSocket>, driver: Driver, ready: Ready) -> Option<Effects> {
+    pub(super) fn try_drive(
+        &self,
+        socket: &Arc<ConnSocket>,
+        driver: Driver,
+        ready: Ready,
+    ) -> Option<Effects> {
         let mut link = self.try_lock_link()?;
         let mut effects = Effects::default();
         let Link::Up(conn) = &mut *link else {
@@ -584,38 +589,6 @@ impl Service for Qp {
     fn on_deadline(&self, socket: &Arc<ConnSocket>) {
         let effects = self.or_fail(socket, || Some(self.check_deadline(socket)));
         self.after(&effects.unwrap_or_default());
-    }
-
-    fn poll_for_first_frame(&self) -> FirstFrame {
-        let socket = match self.try_lock_link().as_deref() {
-            None => return FirstFrame::Busy,
-            Some(Link::Up(conn)) if !conn.is_establishment_over => Some(conn.socket.clone()),
-            Some(_) => None,
-        };
-        let effects = match &socket {
-            None => Effects::default(),
-            Some(socket) => {
-                match self.or_fail(socket, || {
-                    self.try_drive(socket, Driver::Engine, Ready::Socket)
-                }) {
-                    Some(effects) => effects,
-                    None => return FirstFrame::Busy,
-                }
-            }
-        };
-        self.after(&effects);
-        let result = match self.try_lock_link().as_deref() {
-            Some(Link::Up(conn)) if !conn.is_establishment_over => FirstFrame::Quiet,
-            _ => FirstFrame::Busy,
-        };
-        // A thread that posted during this check has queued its request for the holder.
-        self.catch_up();
-        result
-    }
-
-    fn deliver_deferred(&self) {
-        self.queue_deferred();
-        self.make_upcalls(&Effects::default());
     }
 }
 
