@@ -11,38 +11,21 @@
 //! | [`inbox`] | inbound segments, checked, placed and delivered, for every carrier |
 //! | [`tcp`] | MPA over a TCP socket |
 //! | [`local`] | memory that two processes of one host share |
-//! | `pipe` | a queue within one process, with delays and faults, for tests |
-//!
-//! The rest of the provider uses the second carrier as a [`SecondCarrier`]; [`Agreement::carrier`]
-//! selects the implementation.
 
 pub(crate) mod inbox;
 pub(crate) mod local;
-#[cfg(test)]
-mod pipe;
 pub(crate) mod tcp;
 
 use std::fmt::Debug;
-use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
-use access_layer::rnic::Flow as Way;
 use iwarp_proto::{
     Access, Connection, PeerTerminate, ProtectionFault, ProtocolError, TransmitFpdu,
     TransmitPayload,
 };
 use rustix::io::Errno;
 
-use crate::memory::{Bytes, MemoryAccess, MemoryTable, ReferenceHolder, Stream};
-use crate::progress::conn_socket::MayHaveWork;
+use crate::memory::{Bytes, MemoryAccess, MemoryTable, Stream};
 use crate::work::{Outstanding, Report};
-
-use local::bell::Drained;
-use local::link::LocalCarrier;
-use local::pull::Witness;
-use local::rendezvous::UnixConn;
-use local::ring::{Consumer, Producer};
 
 pub(crate) use inbox::{Inbox, ReceiveSource, Reception, immediate_bytes};
 
@@ -165,70 +148,4 @@ pub(crate) trait Carrier: Debug + Send {
     fn is_pending(&self) -> bool;
 
     fn distance(&self) -> Distance;
-}
-
-/// The carrier to which a connection moves. Its methods follow the rules of [`Carrier`].
-///
-/// When the end of the peer's TCP stream is received, all segments that the peer transmitted before
-/// can be received, because the connection then receives for the last time.
-pub(crate) trait SecondCarrier: Carrier {
-    /// Returns the longest segment to transmit. Called when the transmitting direction moves.
-    fn segment_max(&mut self) -> usize;
-
-    /// The descriptor that becomes readable when the peer rings.
-    fn descriptor(&self) -> BorrowedFd<'_>;
-
-    /// Receives the bytes by which the peer has rung.
-    fn answer_bell(&mut self) -> Drained;
-
-    /// Called when every poll drives the connection from now on, so that the peer need not ring.
-    fn start_polling(&mut self);
-
-    /// Makes the peer ring from now on, for segments to receive and, while segments wait for the
-    /// transport, for room. Returns `true` if there is work already.
-    fn arm(&mut self) -> Result<bool, RxEnd>;
-
-    /// Transmits the last message of the stream, if there is room.
-    fn transmit_last(&mut self, segment: &TransmitFpdu);
-
-    /// Ends all use of the consumer's memory by the peer.
-    fn close(&mut self);
-
-    /// Returns the payload that was copied, and the payload that was read by reference.
-    fn traffic(&self) -> (Way, Way);
-
-    /// The view for polling threads that do not hold the connection.
-    fn watch(&self) -> Arc<dyn MayHaveWork>;
-
-    /// Updates the view of [`Self::watch`] at the end of a pass. `is_busy` is true if the
-    /// connection has work outside of the carrier.
-    fn update_watch(&self, is_busy: bool);
-
-    /// The object that deregistration calls before returning, if the peer reads registered memory.
-    fn reference_holder(&self) -> Option<Arc<dyn ReferenceHolder>>;
-}
-
-/// The parts on which both ends of a connection have agreed, for the carrier to which it moves.
-#[derive(Debug)]
-pub(crate) struct Agreement {
-    /// The two ends of the TCP connection.
-    #[cfg_attr(not(test), expect(dead_code, reason = "used by the tests' carrier"))]
-    pub(crate) ends: (SocketAddr, SocketAddr),
-    pub(crate) producer: Producer,
-    pub(crate) consumer: Consumer,
-    /// The connection between the two processes: bells in both directions.
-    pub(crate) unix: UnixConn,
-    /// The word by which the peer recognises this process.
-    pub(crate) witness: Witness,
-}
-
-impl Agreement {
-    /// Builds the carrier.
-    pub(crate) fn carrier(self) -> Box<dyn SecondCarrier> {
-        #[cfg(test)]
-        if let Some(end) = pipe::end_of(self.ends) {
-            return Box::new(pipe::PipeCarrier::new(end, self.unix));
-        }
-        Box::new(LocalCarrier::of(self))
-    }
 }

@@ -18,12 +18,11 @@ use iwarp_proto::{CarrierMessage, Role};
 
 use super::{Closing, Conn, End};
 use crate::carrier::local::bell::Drained;
+use crate::carrier::local::link::LocalCarrier;
 use crate::carrier::local::pull::Witness;
 use crate::carrier::local::rendezvous::{Refusal, UnixConn};
 use crate::carrier::local::segment::SharedSegment;
-use crate::carrier::{
-    Carrier, Distance, Flow, Payloads, ReceiveSource, Reception, RxEnd, SecondCarrier, TxFault,
-};
+use crate::carrier::{Carrier, Distance, Flow, Payloads, ReceiveSource, Reception, RxEnd, TxFault};
 use crate::memory::{MemoryTable, Stream};
 use crate::work::Report;
 
@@ -72,7 +71,7 @@ pub(crate) enum Move {
         witness: Witness,
     },
     /// The local carrier is in use or ready.
-    Local(Box<dyn SecondCarrier>),
+    Local(Box<LocalCarrier>),
     /// The connection stays on TCP.
     Stayed(WhyTcp),
 }
@@ -94,15 +93,15 @@ impl Conn {
     }
 
     /// The local carrier, if it is ready.
-    pub(crate) fn local(&mut self) -> Option<&mut dyn SecondCarrier> {
+    pub(crate) fn local(&mut self) -> Option<&mut LocalCarrier> {
         match &mut self.moving {
-            Move::Local(local) => Some(&mut **local),
+            Move::Local(local) => Some(local),
             _ => None,
         }
     }
 
     /// Starts to use the local carrier, which is ready.
-    pub(crate) fn on_local(&mut self, mut local: Box<dyn SecondCarrier>) {
+    pub(crate) fn on_local(&mut self, mut local: Box<LocalCarrier>) {
         if self.place.is_polled() {
             local.start_polling();
         }

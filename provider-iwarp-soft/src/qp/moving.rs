@@ -8,15 +8,15 @@ use access_layer::rnic::{Traffic, WhyTcp};
 
 use iwarp_proto::{CarrierMessage, Role};
 
+use crate::carrier::ReceiveSource;
 use crate::carrier::local::VERSION;
-use crate::carrier::local::link::RING_LEN_ADOPTED;
+use crate::carrier::local::link::{LocalCarrier, RING_LEN_ADOPTED};
 use crate::carrier::local::pull::Witness;
 use crate::carrier::local::rendezvous::{
     self, Answer, Hello, Name, Refusal, UnixConn, receive_answer, send_answer, send_hello,
 };
 use crate::carrier::local::ring::{Consumer, Producer};
 use crate::carrier::local::segment::{Direction, RING_LEN, SharedSegment};
-use crate::carrier::{Agreement, ReceiveSource};
 use crate::conn::{Conn, End, Move, OFFER_AFTER, Owner};
 use crate::memory::{MemoryTable, Stream};
 
@@ -168,18 +168,10 @@ impl Qp {
         witness: Witness,
     ) {
         tracing::info!(qp = self.token.0, remote = %conn.remote, "the connection moves off TCP");
-        let agreed = Agreement {
-            ends: (conn.local, conn.remote),
-            producer,
-            consumer,
-            unix,
-            witness,
-        };
-        let local = agreed.carrier();
-        if let Some(reference_holder) = local.reference_holder() {
-            self.shared.memory.add_reference_holder(&reference_holder);
-        }
-        conn.on_local(local);
+        let local = LocalCarrier::new(producer, consumer, unix, witness);
+        let reference_holder = local.reference_holder();
+        self.shared.memory.add_reference_holder(&reference_holder);
+        conn.on_local(Box::new(local));
     }
 }
 

@@ -2,7 +2,7 @@
 //! socket of the test, which splits the frames at any position.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use crate::support::*;
@@ -276,6 +276,37 @@ fn a_peer_that_disconnects_within_a_payload_leaves_a_broken_connection() {
         assert_eq!((flushed.wr_id, flushed.status), (id, WcStatus::Flushed));
     }
     assert!(matches!(server.event(), Event::Broken));
+}
+
+#[test]
+fn a_peer_may_disconnect_at_every_byte_of_its_messages() {
+    const LEN: usize = 10;
+    let frame = send_frame(2, 0, true, &[7; LEN]).len();
+    for count in 0..=2 * frame {
+        let node = Node::new("lo 0 crc=off");
+        let (server, mut raw) = accepted(&node);
+        let memory = node.memory(LEN);
+        for id in 0..3 {
+            server.recv(id, &[memory.sge(0, LEN)]);
+        }
+        let frames = [2, 3].map(|msn| send_frame(msn, 0, true, &[7; LEN]));
+        raw.write_all(&frames.concat()[..count]).unwrap();
+        raw.shutdown(Shutdown::Write).unwrap();
+        for id in 0..3 {
+            let is_complete = (id as usize) < count / frame;
+            let received = server.received();
+            let status = match is_complete {
+                true => WcStatus::Success,
+                false => WcStatus::Flushed,
+            };
+            assert_eq!((received.wr_id, received.status), (id, status), "{count}");
+        }
+        let event = match count % frame {
+            0 => Event::Disconnected,
+            _ => Event::Broken,
+        };
+        assert_eq!(server.event(), event, "{count}");
+    }
 }
 
 /// Registered memory with a mapping of its own.

@@ -1,6 +1,4 @@
-//! Tests of a connection that moves from TCP to another carrier, for any carrier.
-//!
-//! Each function calls `over` with a new connection. `over` chooses the carrier that is tested.
+//! Connections that move from TCP to shared memory.
 
 use std::time::Instant;
 

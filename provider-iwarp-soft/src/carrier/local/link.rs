@@ -23,9 +23,7 @@ use iwarp_proto::{
 };
 
 use crate::carrier::inbox::{Accepted, Reception, Sinks};
-use crate::carrier::{
-    Agreement, Carrier, Distance, Flow, Payloads, RxEnd, SecondCarrier, TxFault, visit_payload,
-};
+use crate::carrier::{Carrier, Distance, Flow, Payloads, RxEnd, TxFault, visit_payload};
 use crate::memory::{Bytes, MemoryAccess, ReferenceHolder};
 use crate::progress::conn_socket::MayHaveWork;
 use crate::work::Report;
@@ -73,6 +71,9 @@ enum Finish {
 }
 
 /// The local carrier of one connection.
+///
+/// When the end of the peer's TCP stream is received, all segments that the peer transmitted before
+/// can be received, because the connection then receives for the last time.
 #[derive(Debug)]
 pub(crate) struct LocalCarrier {
     producer: Producer,
@@ -108,14 +109,14 @@ pub(crate) struct LocalCarrier {
 }
 
 impl LocalCarrier {
-    pub(crate) fn of(agreed: Agreement) -> Self {
-        let Agreement {
-            producer,
-            mut consumer,
-            unix: conn,
-            witness,
-            ..
-        } = agreed;
+    /// Creates the carrier on which both ends have agreed. `conn` is the connection between the two
+    /// processes, and `witness` the word by which the peer recognises this process.
+    pub(crate) fn new(
+        producer: Producer,
+        mut consumer: Consumer,
+        conn: UnixConn,
+        witness: Witness,
+    ) -> Self {
         let credentials = rendezvous::peer_credentials(&conn).ok();
         let known = consumer.known_word();
         let puller = credentials.and_then(|peer| Puller::probe(peer, known).ok());
@@ -145,30 +146,34 @@ impl LocalCarrier {
             reference: Way::default(),
         }
     }
-}
 
-impl SecondCarrier for LocalCarrier {
-    fn reference_holder(&self) -> Option<Arc<dyn ReferenceHolder>> {
-        Some(self.references.clone())
+    /// The object that deregistration calls before returning, because the peer reads registered
+    /// memory.
+    pub(crate) fn reference_holder(&self) -> Arc<dyn ReferenceHolder> {
+        self.references.clone()
     }
 
-    fn watch(&self) -> Arc<dyn MayHaveWork> {
+    /// The view for polling threads that do not hold the connection.
+    pub(crate) fn watch(&self) -> Arc<dyn MayHaveWork> {
         self.watch.clone()
     }
 
-    fn update_watch(&self, is_busy: bool) {
+    /// Updates the view of [`Self::watch`] at the end of a pass. `is_busy` is true if the
+    /// connection has work outside of the carrier.
+    pub(crate) fn update_watch(&self, is_busy: bool) {
         let is_busy = is_busy || self.is_pending();
         self.watch
             .set((!is_busy).then(|| self.consumer.next_offset()));
     }
 
-    fn descriptor(&self) -> BorrowedFd<'_> {
+    /// The descriptor that becomes readable when the peer rings.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.conn.as_fd()
     }
 
-    /// Returns the longest segment to transmit. Called when the peer has announced whether it
-    /// pulls.
-    fn segment_max(&mut self) -> usize {
+    /// Returns the longest segment to transmit. Called when the transmitting direction moves; the
+    /// peer has then announced whether it pulls.
+    pub(crate) fn segment_max(&mut self) -> usize {
         self.payload_max = if self.producer.consumer_can_pull() {
             REFERENCE_MAX
         } else {
@@ -177,17 +182,21 @@ impl SecondCarrier for LocalCarrier {
         self.payload_max + iwarp_proto::HEADER_MAX
     }
 
-    fn answer_bell(&mut self) -> Drained {
+    /// Receives the bytes by which the peer has rung.
+    pub(crate) fn answer_bell(&mut self) -> Drained {
         bell::drain(&self.conn)
     }
 
-    fn start_polling(&mut self) {
+    /// Called when every poll drives the connection from now on, so that the peer need not ring.
+    pub(crate) fn start_polling(&mut self) {
         self.is_polled = true;
         self.consumer.wake();
         self.producer.end_wait();
     }
 
-    fn arm(&mut self) -> Result<bool, RxEnd> {
+    /// Makes the peer ring from now on, for segments to receive and, while segments wait for the
+    /// transport, for room. Returns `true` if there is work already.
+    pub(crate) fn arm(&mut self) -> Result<bool, RxEnd> {
         self.is_polled = false;
         if self.consumer.announce_sleep() {
             return Ok(true);
@@ -208,22 +217,23 @@ impl SecondCarrier for LocalCarrier {
         Ok(self.must_transmit)
     }
 
-    fn transmit_last(&mut self, segment: &TransmitFpdu) {
+    /// Transmits the last message of the stream, if there is room.
+    pub(crate) fn transmit_last(&mut self, segment: &TransmitFpdu) {
         if self.producer.push_last(segment.segment_header()).is_ok() {
             self.publish();
         }
     }
 
-    fn close(&mut self) {
+    /// Ends all use of the consumer's memory by the peer.
+    pub(crate) fn close(&mut self) {
         self.references.revoke_all();
     }
 
-    fn traffic(&self) -> (Way, Way) {
+    /// Returns the payload that was copied, and the payload that was read by reference.
+    pub(crate) fn traffic(&self) -> (Way, Way) {
         (self.ring, self.reference)
     }
-}
 
-impl LocalCarrier {
     fn publish(&mut self) {
         self.producer.publish();
         self.awaits_answer = true;
