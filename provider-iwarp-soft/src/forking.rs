@@ -16,11 +16,13 @@ use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Mutex, MutexGuard, Once};
+use std::sync::{Mutex, MutexGuard, Once, TryLockError};
 
 use host::descriptors::{Identity, OwnDescriptor, out_of_the_way};
 use host::forks;
 use host::locks::IgnorePoison as _;
+
+use crate::engine::io;
 
 /// The table. The child of a fork starts with an empty table.
 #[derive(Debug, Default)]
@@ -70,6 +72,25 @@ pub(crate) fn prepare() {
 
 fn open() -> MutexGuard<'static, Option<Open>> {
     OPEN.lock().ignore_poison()
+}
+
+/// Returns true if a TCP connection of the table has bytes that its peer has not acknowledged, or
+/// if another thread changes the table at the moment.
+pub(crate) fn has_unacknowledged() -> bool {
+    let open = match OPEN.try_lock() {
+        Ok(open) => open,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return true,
+    };
+    let mut sockets = open.iter().flat_map(|open| open.sockets.keys());
+    sockets.any(|&(fd, identity)| {
+        if Identity::of_number(fd) != Ok(identity) {
+            return false;
+        }
+        // SAFETY: the number is open, and its owner cannot close it while the table is locked.
+        let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+        io::is_tcp(socket) && !io::is_hung_up(socket) && io::unacknowledged(socket) > 0
+    })
 }
 
 /// A socket that the child of a fork does not keep.

@@ -11,6 +11,7 @@
 //! | `carrier` | the transport of a connection's segments: TCP, or shared memory within a host |
 //! | `work`, `memory` | queued work requests, registered memory |
 //! | `progress` | the descriptors to sleep on, and which thread makes progress |
+//! | `exiting` | the end of the process, which waits until peers have received what was sent |
 //! | `socket`, `forking` | own sockets and consumers' sockets, and which of them a fork inherits |
 //! | `engine` | the thread that does all work outside consumers' calls, its poller and timers |
 //! | `config`, `pool`, `event`, `tally` | utilities of the other modules |
@@ -42,6 +43,7 @@ mod conn;
 mod cq;
 mod engine;
 mod event;
+mod exiting;
 mod forking;
 mod lingering;
 mod memory;

@@ -12,6 +12,7 @@
  *   hold     after the connection is established, only wait for its end
  *   close    hold, but disconnect gracefully first
  *   flood    after the first message, send messages= of size= and count the completion statuses
+ *   leave    send messages= of size=, and exit when the last Send has completed
  *   fetch    read size= bytes at the address that the peer announces, then hold
  *   poll     never block: poll the queues
  *   storm    receive a signal every 200 us whose handler does not restart system calls
@@ -49,7 +50,7 @@
 struct settings {
 	const char *role, *ia, *host, *socket;
 	unsigned port, messages, size, timeout_ms, pause_ms, hold_ms;
-	int hold, close, flood, fetch, poll, storm, reject, greet, stream;
+	int hold, close, flood, leave, fetch, poll, storm, reject, greet, stream;
 };
 
 /* The first message of each side: the address and key of its buffer. */
@@ -97,6 +98,8 @@ static void parse_one(struct settings *set, const char *arg)
 		set->close = (int)number(value);
 	else if (IS("flood"))
 		set->flood = (int)number(value);
+	else if (IS("leave"))
+		set->leave = (int)number(value);
 	else if (IS("fetch"))
 		set->fetch = (int)number(value);
 	else if (IS("poll"))
@@ -383,11 +386,22 @@ static void print_flushed(struct kit *kit)
 	printf("REQUESTS FAILED %u\n", count);
 }
 
+/* Sends messages, and exits without a call that ends the connection. */
+static void leave(struct kit *kit, const struct settings *set)
+{
+	for (unsigned seed = 0; seed < set->messages; seed++)
+		send_message(kit, set, set->size, seed);
+	printf("LEAVING\n");
+	exit(0);
+}
+
 /* Runs a connection from ESTABLISHED to its end. */
 static void live(struct kit *kit, const struct settings *set, int active)
 {
 	if (set->flood)
 		flood(kit, set->messages, set->size, set->timeout_ms);
+	if (set->leave)
+		leave(kit, set);
 	if (set->fetch)
 		fetch(kit, set->size);
 	if (set->close)

@@ -10,7 +10,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, ipproto, sockopt,
+};
 
 /// The result of a receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +145,11 @@ pub(crate) fn is_hung_up(fd: BorrowedFd<'_>) -> bool {
     let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::RDHUP)];
     let hung_up = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
     poll(&mut set, Some(&Timespec::default())).is_ok() && set[0].revents().intersects(hung_up)
+}
+
+/// True if the socket is a TCP socket.
+pub(crate) fn is_tcp(fd: BorrowedFd<'_>) -> bool {
+    sockopt::socket_protocol(fd) == Ok(Some(ipproto::TCP))
 }
 
 /// The number of bytes that the peer has not acknowledged, sent or not (`tcp(7)`, SIOCOUTQ); 0 if

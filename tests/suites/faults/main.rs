@@ -11,10 +11,15 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
+use rustix::net::sockopt;
+use stack_tests::frame_writer::{Fpdu, write};
 use stack_tests::raw::{REPLY, RawPeer, SEND_HELLO};
 use stack_tests::{DEADLINE, Finished, Peers, Running, Sanitizer, not_run, orderly};
 
 const PORT: u16 = 7471;
+/// The bit of a tagged segment in its first byte, and the length of the headers of the others.
+const TAGGED: u8 = 0x80;
+const UNTAGGED_LEN: usize = 18;
 
 /// A listener that holds its connection, and a raw peer that has established it.
 fn held_by_raw_peer(peers: &Peers) -> Result<(Running, RawPeer)> {
@@ -133,6 +138,28 @@ fn a_port_without_listener_is_reported_within_the_timeout() -> Result<()> {
     connector
         .never_prints("EVENT established")?
         .prints("EVENT ")?;
+    Ok(())
+}
+
+#[test]
+fn a_process_that_exits_loses_no_message_whose_send_has_completed() -> Result<()> {
+    let peers = Peers::new()?;
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, PORT))?;
+    // Most bytes are still in the sender's queue when the Sends have completed.
+    sockopt::set_socket_recv_buffer_size(&server, 16 * 1024)?;
+    let connector = peers.start("connect leave=1 messages=20 size=20000")?;
+    let mut raw = RawPeer::start_as_responder(&server)?;
+    connector.wait_for("LEAVING", DEADLINE)?;
+    let answer = Fpdu::new(&write(0, 0, &[])).bytes();
+    let mut received = 0;
+    while let Some(segment) = raw.read_segment()? {
+        let is_send = segment[0] & TAGGED == 0;
+        received += usize::from(is_send) * segment.len().saturating_sub(UNTAGGED_LEN);
+        // The kernel of a process that has ended resets the connection.
+        let _ = raw.send(&answer);
+    }
+    ensure!(received == 20 * 20_000, "{received} bytes are received");
+    connector.finish(DEADLINE)?.success()?;
     Ok(())
 }
 
