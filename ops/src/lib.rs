@@ -49,9 +49,9 @@ pub use host::readiness::Readiness;
 pub use local::Local;
 pub use netlink::RdmaPort;
 pub use protosw::{
-    Capabilities, ConnectFailure, Half, KernelConnection, KernelSockets, KernelTarget,
-    OffloadBound, OffloadConnecting, OffloadListener, OffloadProtocol, OffloadStream, Sockets,
-    StreamSockets, Target, Terms, Watch, Way,
+    Capabilities, ConnectFailure, Half, KernelConnection, KernelService, KernelSockets,
+    KernelTarget, OffloadBound, OffloadConnecting, OffloadListener, OffloadProtocol, OffloadStream,
+    Sockets, StreamSockets, Target, Terms, Watch, Way,
 };
 pub use reason::Reason;
 pub use registry::{NameTaken, Registration, Registry};

@@ -187,8 +187,14 @@ pub trait KernelSockets: fmt::Debug + Send + Sync {
     /// The reason why the service is offered without this protocol.
     fn listen(&self, tcp: BorrowedFd<'_>, local: Local, backlog: u32) -> Result<OwnedFd, Reason>;
 
-    /// Accepts the next connection of a listener; `None` if its queue is empty. A connection of an
-    /// unacceptable peer is closed and skipped.
+    /// Returns the service of a listener of this protocol.
+    ///
+    /// # Errors
+    /// The error of `getsockname`, or `EINVAL` for another socket.
+    fn service(&self, listener: BorrowedFd<'_>) -> Result<KernelService, Errno>;
+
+    /// Accepts the next connection of a listener, whose service the caller keeps; `None` if the
+    /// queue is empty. A connection of an unacceptable peer is closed and skipped.
     ///
     /// # Errors
     /// `EINVAL` for a listener that was shut down, `ECONNABORTED` after many unacceptable peers,
@@ -196,8 +202,18 @@ pub trait KernelSockets: fmt::Debug + Send + Sync {
     fn accept(
         &self,
         listener: BorrowedFd<'_>,
+        service: KernelService,
         flags: SocketFlags,
     ) -> Result<Option<KernelConnection>, Errno>;
+}
+
+/// The service of a kernel listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelService {
+    /// True if the program's listener is of `AF_INET6`.
+    pub is_ipv6: bool,
+    /// The address at which it listens.
+    pub address: SocketAddr,
 }
 
 /// A connection that is a kernel socket.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use ops::{KernelConnection, KernelSockets, KernelTarget, Local, Reason};
+use ops::{KernelConnection, KernelService, KernelSockets, KernelTarget, Local, Reason};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::{
@@ -105,9 +105,17 @@ impl KernelSockets for Sockets {
         Ok(listener)
     }
 
+    fn service(&self, listener: BorrowedFd<'_>) -> Result<KernelService, Errno> {
+        match Name::of(&getsockname(listener)?) {
+            Some(Name::Service { is_ipv6, address }) => Ok(KernelService { is_ipv6, address }),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
     fn accept(
         &self,
         listener: BorrowedFd<'_>,
+        service: KernelService,
         flags: SocketFlags,
     ) -> Result<Option<KernelConnection>, Errno> {
         for _ in 0..REFUSED_MAX {
@@ -118,16 +126,9 @@ impl KernelSockets for Sockets {
                 Err(errno) => return Err(errno),
             };
             let peer = peer.as_ref().and_then(Name::of);
-            let service = Name::of(&getsockname(listener)?);
-            if let (
-                Some(Name::Connection(peer)),
-                Some(Name::Service {
-                    is_ipv6, address, ..
-                }),
-            ) = (peer, service)
-            {
-                let of = peer.seen_from_service(is_ipv6);
-                if is_acceptable(socket.as_fd(), &of, address) {
+            if let Some(Name::Connection(peer)) = peer {
+                let of = peer.seen_from_service(service.is_ipv6);
+                if is_acceptable(socket.as_fd(), &of, service.address) {
                     return Ok(Some(KernelConnection {
                         socket,
                         local: of.local,
@@ -250,8 +251,37 @@ mod tests {
             let unnamed = socket(SocketFlags::CLOEXEC).unwrap();
             connect(&unnamed, &name).unwrap();
         }
-        let accept = || Sockets.accept(listener.as_fd(), SocketFlags::CLOEXEC);
+        let service = Sockets.service(listener.as_fd()).unwrap();
+        let accept = || Sockets.accept(listener.as_fd(), service, SocketFlags::CLOEXEC);
         assert_eq!(accept().err(), Some(Errno::CONNABORTED));
         assert!(accept().is_ok_and(|it| it.is_none()), "all were refused");
+    }
+
+    #[test]
+    fn addresses_of_an_accept_are_used_for_its_service_only() {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = tcp.local_addr().unwrap();
+        let listener = Sockets.listen(tcp.as_fd(), address.into(), 1).unwrap();
+        let target = KernelTarget {
+            service: address,
+            bound: (Ipv4Addr::UNSPECIFIED, 0).into(),
+            source: None,
+            is_ipv6: false,
+            flags: SocketFlags::CLOEXEC,
+        };
+        let connected = Sockets.connect(&target).unwrap();
+        let service = Sockets.service(listener.as_fd()).unwrap();
+        let accepted = Sockets.accept(listener.as_fd(), service, SocketFlags::CLOEXEC);
+        let accepted = accepted.unwrap().unwrap();
+        let socket = accepted.socket.as_fd();
+        let of_names = Addresses::of(socket).unwrap();
+        assert_eq!((of_names.local, of_names.peer), (address, connected.local));
+        let mut known = of_names;
+        known.peer.set_port(1);
+        assert_eq!(Addresses::of_accepted(socket, Some(known)), Some(known));
+        known.local.set_port(1);
+        assert_eq!(Addresses::of_accepted(socket, Some(known)), Some(of_names));
+        let other_end = Addresses::of_accepted(connected.socket.as_fd(), Some(known));
+        assert_eq!(other_end, Addresses::of(connected.socket.as_fd()));
     }
 }

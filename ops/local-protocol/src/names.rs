@@ -37,10 +37,20 @@ impl Addresses {
     /// case, because a process can choose any name when it connects to another listener.
     #[must_use]
     pub fn of(socket: BorrowedFd<'_>) -> Option<Self> {
+        Self::of_accepted(socket, None)
+    }
+
+    /// As [`Addresses::of`]. If the caller has accepted the socket with the addresses `known`, the
+    /// name of the peer is not read.
+    #[must_use]
+    pub fn of_accepted(socket: BorrowedFd<'_>, known: Option<Self>) -> Option<Self> {
         let own = getsockname(socket).ok()?;
         match Name::of(&own)? {
             Name::Connection(of) => Some(of),
-            Name::Service { is_ipv6, .. } => {
+            Name::Service { is_ipv6, address } => {
+                if let Some(known) = known.filter(|it| it.local.port() == address.port()) {
+                    return Some(known);
+                }
                 let peer = getpeername(socket).ok()??;
                 let Name::Connection(peer) = Name::of(&peer)? else {
                     return None;

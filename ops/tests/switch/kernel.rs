@@ -9,8 +9,8 @@ use std::sync::Arc;
 use anyhow::{Result, bail, ensure};
 use ops::rules::Role;
 use ops::{
-    Capabilities, DecisionTrace, KernelConnection, KernelSockets, KernelTarget, Local, Offer,
-    OffloadProtocol, Plan, Reason, Registration, Sockets, Way,
+    Capabilities, DecisionTrace, KernelConnection, KernelService, KernelSockets, KernelTarget, Local,
+    Offer, OffloadProtocol, Plan, Reason, Registration, Sockets, Way,
 };
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -77,7 +77,16 @@ impl KernelSockets for PairSockets {
         Err(Reason::PortTaken)
     }
 
-    fn accept(&self, _: BorrowedFd<'_>, _: SocketFlags) -> Result<Option<KernelConnection>, Errno> {
+    fn service(&self, _: BorrowedFd<'_>) -> Result<KernelService, Errno> {
+        Err(Errno::INVAL)
+    }
+
+    fn accept(
+        &self,
+        _: BorrowedFd<'_>,
+        _: KernelService,
+        _: SocketFlags,
+    ) -> Result<Option<KernelConnection>, Errno> {
         Ok(None)
     }
 }

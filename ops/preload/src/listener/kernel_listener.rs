@@ -3,12 +3,12 @@
 //! Each process that inherits the TCP listener also inherits the descriptor of the kernel listener.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use host::descriptors::{OwnDescriptor, raise};
 use host::locks::IgnorePoison as _;
-use ops::{KernelConnection, KernelSockets};
+use ops::{KernelConnection, KernelService, KernelSockets};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{Shutdown, SocketFlags, sockopt};
@@ -27,6 +27,8 @@ pub(crate) struct KernelProtocol {
 pub(crate) struct KernelListener {
     socket: OwnDescriptor,
     protocol: KernelProtocol,
+    /// The service, once a connection was accepted.
+    service: OnceLock<KernelService>,
     /// True once a process has shut the listener down to withdraw the offer.
     is_withdrawn: AtomicBool,
     /// The options that accepted connections inherit, and the value of `carried::changes` when the
@@ -44,6 +46,7 @@ impl KernelListener {
         Self {
             socket: OwnDescriptor::from(socket),
             protocol,
+            service: OnceLock::new(),
             is_withdrawn: AtomicBool::new(false),
             carried: Mutex::default(),
         }
@@ -61,7 +64,11 @@ impl KernelListener {
         family: Family,
         flags: SocketFlags,
     ) -> Result<Option<(KernelConnection, Kept)>, Errno> {
-        let accepted = match self.protocol.sockets.accept(self.as_fd(), flags) {
+        let accepted = self.service().and_then(|service| {
+            let sockets = self.protocol.sockets;
+            sockets.accept(self.as_fd(), service, flags)
+        });
+        let accepted = match accepted {
             Err(_) if self.is_lost() => {
                 self.is_withdrawn.store(true, Ordering::Relaxed);
                 return Ok(None);
@@ -77,6 +84,15 @@ impl KernelListener {
         };
         let kept = self.carry_over(socket, family, connection.socket.as_fd());
         Ok(Some((connection, kept)))
+    }
+
+    /// Returns the service, which the kernel is asked for once.
+    fn service(&self) -> Result<KernelService, Errno> {
+        if let Some(service) = self.service.get() {
+            return Ok(*service);
+        }
+        let service = self.protocol.sockets.service(self.as_fd())?;
+        Ok(*self.service.get_or_init(|| service))
     }
 
     /// Sets the options of the TCP listener on an accepted connection.

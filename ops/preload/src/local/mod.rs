@@ -74,7 +74,7 @@ pub(crate) fn take_over(
     let replaced = numbers::replace(&connection.socket, fd, shown);
     registrations.renew();
     replaced?;
-    let socket = LocalSocket::listed(record, kept);
+    let socket = LocalSocket::connected(record, kept);
     numbers::insert(fd, Entry::Local(Arc::new(socket)));
     if is_nonblocking {
         Err(Errno::INPROGRESS)
@@ -84,9 +84,20 @@ pub(crate) fn take_over(
 }
 
 /// Passes an accepted connection to the program.
-pub(crate) fn accepted(connection: KernelConnection, protocol: &str, kept: Kept) -> c_int {
-    let record = observing::local(connection.local, connection.peer, protocol);
-    let socket = LocalSocket::listed(record, kept);
+pub(crate) fn accepted(
+    connection: KernelConnection,
+    family: Family,
+    protocol: &str,
+    kept: Kept,
+) -> c_int {
+    let (local, peer) = (connection.local, connection.peer);
+    let addresses = Addresses {
+        is_ipv6: family == Family::V6,
+        local,
+        peer,
+    };
+    let record = observing::local(local, peer, protocol);
+    let socket = LocalSocket::accepted(record, kept, addresses);
     numbers::insert(
         connection.socket.as_raw_fd(),
         Entry::Local(Arc::new(socket)),
@@ -108,8 +119,12 @@ pub(crate) fn addresses(fd: c_int) -> Option<(Family, Addresses)> {
         return None;
     }
     let _inside = guard::enter();
+    let known = match table::entry(fd) {
+        Some(Entry::Local(socket)) => socket.accepted_addresses(),
+        _ => None,
+    };
     // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
-    let of = Addresses::of(unsafe { BorrowedFd::borrow_raw(fd) })?;
+    let of = Addresses::of_accepted(unsafe { BorrowedFd::borrow_raw(fd) }, known)?;
     let family = if of.is_ipv6 { Family::V6 } else { Family::V4 };
     Some((family, of))
 }

@@ -202,7 +202,7 @@ fn take_from_kernel(
         let (peer, protocol) = (connection.peer, kernel.protocol().name);
         info!(%peer, protocol, "an offloaded connection is accepted");
         listener.count(Counter::AcceptedOffloaded);
-        let fd = local::accepted(connection, protocol, kept);
+        let fd = local::accepted(connection, family, protocol, kept);
         Accepted { fd, peer, family }
     }))
 }

@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use host::locks::IgnorePoison as _;
 use ops::observe::Record;
+use ops_local_protocol::Addresses;
 
 use crate::tcp::kept::Kept;
 
@@ -14,14 +15,29 @@ pub(crate) struct LocalSocket {
     /// Lists the connection until it is dropped.
     _record: Option<Record>,
     kept: Mutex<Kept>,
+    /// The addresses with which this process has accepted the connection.
+    accepted: Option<Addresses>,
 }
 
 impl LocalSocket {
-    pub(crate) fn listed(record: Record, kept: Kept) -> Self {
+    pub(crate) fn connected(record: Record, kept: Kept) -> Self {
         Self {
             _record: Some(record),
             kept: Mutex::new(kept),
+            accepted: None,
         }
+    }
+
+    pub(crate) fn accepted(record: Record, kept: Kept, addresses: Addresses) -> Self {
+        Self {
+            accepted: Some(addresses),
+            ..Self::connected(record, kept)
+        }
+    }
+
+    /// Returns the addresses of a connection that this process has accepted.
+    pub(crate) fn accepted_addresses(&self) -> Option<Addresses> {
+        self.accepted
     }
 
     /// Returns true if no thread holds the options.

@@ -8,8 +8,8 @@
 //!
 //! | Call | Without the library | On TCP by a rule | Within the host |
 //! |---|---|---|---|
-//! | `connect` | 1 | 2 | 14 |
-//! | `accept4`, a connection is queued | 1 | 1 | 5 |
+//! | `connect` | 1 | 2 | 13 |
+//! | `accept4`, a connection is queued | 1 | 1 | 4 |
 //! | `close` of one end | 1 | 1 | 3 |
 //!
 //! The second call of a connection on TCP reads its port, for the list of sockets.

@@ -51,7 +51,8 @@ pub(crate) fn local_of(socket: BorrowedFd<'_>) -> Option<(Family, SocketAddr)> {
 /// listening; `None` for everything else. MPTCP sockets have the same states, so the caller checks
 /// the protocol.
 pub(crate) fn of_unconnected(socket: BorrowedFd<'_>) -> Option<(Family, SocketAddr)> {
-    is_closed(socket).then(|| named(socket)).flatten()
+    // Only a socket in state `TCP_CLOSE` has no port.
+    named(socket).filter(|(_, address)| address.port() == 0 || is_closed(socket))
 }
 
 pub(crate) fn is_tcp(socket: BorrowedFd<'_>) -> bool {

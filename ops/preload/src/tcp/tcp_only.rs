@@ -85,11 +85,13 @@ pub(crate) fn option_of(socket: BorrowedFd<'_>) -> Option<&'static str> {
     if HAS_SET_KEY.load(Ordering::Relaxed) {
         return Some("TCP_MD5SIG");
     }
-    // A name of 15 bytes and its terminator; without a device the length is zero.
-    let mut device = [0_u8; 16];
     if let Some(name) = option_in_force(socket) {
         return Some(name);
     }
+    // The two options below are read for each socket, because a BPF program of the control group
+    // may set them on a new socket, as `ip vrf exec` does.
+    // A name of 15 bytes and its terminator; without a device the length is zero.
+    let mut device = [0_u8; 16];
     if get(socket, SOL_SOCKET, SO_BINDTODEVICE, &mut device).is_some_and(|len| len > 0) {
         return Some("SO_BINDTODEVICE");
     }
