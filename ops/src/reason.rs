@@ -21,6 +21,8 @@ pub enum Reason {
     Duplicated,
     /// Another process may have the socket, and it does not listen yet.
     Shared,
+    /// The socket or the calling thread is in another network namespace than the switch.
+    Namespace,
     /// No offload protocol is registered.
     NoProtocol,
     /// The rule names another protocol.
@@ -101,6 +103,7 @@ impl fmt::Display for Reason {
             Self::Option(name) => write!(f, "socket option {name} needs TCP"),
             Self::Duplicated => f.write_str("another descriptor refers to the socket"),
             Self::Shared => f.write_str("the program forked before it listened"),
+            Self::Namespace => f.write_str("the socket is in another network namespace"),
             Self::NoProtocol => f.write_str("no offload protocol is registered"),
             Self::OtherProtocol => f.write_str("the rule wants another protocol"),
             Self::Family => f.write_str("does not carry this address family"),

@@ -4,6 +4,7 @@
 //! not pay for it.
 
 use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use ops_sdp_protocol::SdpProtocol;
 
 use crate::process::per_process::PerProcess;
 use crate::process::{self, guard};
+use crate::tcp::namespaces::{self, Namespace};
 
 /// Set in the environment by `opsrun --software`.
 const SOFTWARE: &str = "OPS_SOFTWARE";
@@ -25,6 +27,9 @@ const SOFTWARE: &str = "OPS_SOFTWARE";
 const LOCAL_FIRST: i32 = 1;
 
 static SWITCH: PerProcess<Option<Arc<Switch>>> = PerProcess::new();
+
+/// The network namespace in which the switch was made, and whose routes it reads.
+static NAMESPACE: PerProcess<Namespace> = PerProcess::new();
 
 /// Returns the switch, if it was made already.
 pub(crate) fn made() -> Option<&'static Arc<Switch>> {
@@ -37,6 +42,12 @@ pub(crate) fn switch() -> Option<&'static Arc<Switch>> {
         return None;
     }
     SWITCH.get_or_init(make).as_ref()
+}
+
+/// Returns true if no protocol may carry the socket, because the socket, this thread and the switch
+/// are not known to be in one network namespace.
+pub(crate) fn is_elsewhere(socket: BorrowedFd<'_>) -> bool {
+    namespaces::is_elsewhere(socket, NAMESPACE.get().copied().flatten())
 }
 
 /// Starts a thread that answers the port mapper's requests. Must be called before a service is
@@ -83,6 +94,7 @@ fn make() -> Option<Arc<Switch>> {
         called: process::called(),
         user: rustix::process::geteuid().as_raw(),
     };
+    NAMESPACE.get_or_init(namespaces::of_thread);
     let stack = NetStack::open().ok();
     Switch::new(program, Some(rules), registry, stack, WITHIN).ok()
 }

@@ -68,6 +68,8 @@ const SCRIPTS: &[(&str, &str)] = scripts! {
     threads_are_cancelled_where_they_wait = "cancelled.py",
     waits_that_follow_each_other_closely = "close_waits.py",
     other_addresses_than_loopback_s = "other_addresses.py",
+    // Proxies and routing daemons make sockets in several namespaces.
+    sockets_stay_in_their_network_namespace = "namespaces.py",
     // Servers close their listener temporarily.
     a_closed_listener_makes_room = "listen_again.py",
     // Peers that connect and then wait must not exhaust the server's descriptors.

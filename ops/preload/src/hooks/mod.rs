@@ -15,6 +15,7 @@
 //! | [`asynchronous`] | `aio_read`, `aio_write`, `lio_listio` |
 //! | [`eventfd`] | `eventfd` |
 //! | [`names`] | `getsockname`, `getpeername`, options, `ioctl`, `shutdown` |
+//! | [`namespaces`] | `setns`, `unshare` |
 //! | [`processes`] | `exec`, `vfork`, `posix_spawn`, `_exit`, `fdopen`: calls that pass sockets out of the control of this library |
 //! | [`lists`] | `execl`, `dprintf`: functions with a variable number of arguments |
 //! | [`threads`] | `pthread_create`, `pthread_cancel` |
@@ -28,6 +29,7 @@ pub(crate) mod eventfd;
 pub(crate) mod files;
 pub(crate) mod lists;
 pub(crate) mod names;
+pub(crate) mod namespaces;
 pub(crate) mod processes;
 pub(crate) mod raw;
 pub(crate) mod threads;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use libc::timespec;
 
 use super::waits::{KERNEL_MASK, duration, spec};
-use super::{connections, descriptors, files, names, processes, transfer, waits};
+use super::{connections, descriptors, files, names, namespaces, processes, transfer, waits};
 use crate::lifecycle::exiting;
 use crate::process::guard::Uncancelled;
 use crate::process::{memory, real};
@@ -104,6 +104,8 @@ unsafe fn dispatch_any(number: c_long, words: [c_long; 6]) -> Option<c_long> {
                 memory::will_be_shared();
                 return None;
             }
+            libc::SYS_setns => namespaces::setns(fd, b as _),
+            libc::SYS_unshare => namespaces::unshare(fd),
             libc::SYS_exit_group => {
                 exiting::before_exit_group();
                 return None;

@@ -216,6 +216,8 @@ real! {
         fd: c_int, flag: c_int, format: *const c_char, list: *mut c_void,
     ) -> c_int;
     fn fdopen(fd: c_int, how: *const c_char) -> *mut FILE;
+    fn setns(fd: c_int, kind: c_int) -> c_int;
+    fn unshare(flags: c_int) -> c_int;
     fn syscall(
         number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long,
     ) -> c_long;

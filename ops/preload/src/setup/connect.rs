@@ -84,6 +84,9 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     if made::has_duplicate(socket) {
         return fall_back(switch, remote, &offer, &Reason::Duplicated);
     }
+    if switch::is_elsewhere(socket) {
+        return fall_back(switch, remote, &offer, &Reason::Namespace);
+    }
     let source = offer.route.as_ref().and_then(|route| route.source);
     let Ok(flags) = local::flags_of(socket) else {
         return Outcome::Kernel(None);

@@ -61,7 +61,7 @@ pub(crate) fn take_over(fd: c_int) {
 /// Begins a service in this process, to replace the service that has ended.
 fn renew_service(socket: BorrowedFd<'_>, before: &Arc<Listener>) {
     let _inside = guard::enter();
-    let Some(candidate) = Candidate::of(socket) else {
+    let Some(candidate) = Candidate::of(socket).filter(|_| !switch::is_elsewhere(socket)) else {
         return;
     };
     let Ok(offer) = candidate.plan() else {
@@ -320,6 +320,8 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
         Err(candidate.counted(Reason::Shared))
     } else if made::has_duplicate(socket) {
         Err(candidate.counted(Reason::Duplicated))
+    } else if switch::is_elsewhere(socket) {
+        Err(candidate.counted(Reason::Namespace))
     } else {
         candidate.plan()
     };

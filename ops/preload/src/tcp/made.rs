@@ -58,6 +58,11 @@ fn set(of: &'static Numbers, fd: c_int, is_in: bool) {
     };
 }
 
+/// Returns true if a hooked `socket` of this process made the descriptor.
+pub(crate) fn is_made(fd: c_int) -> bool {
+    has(&MADE, fd)
+}
+
 /// Records the result of a `socket`.
 pub(crate) fn record(fd: c_int, family: c_int, kind: c_int, protocol: c_int) {
     let is_tcp = matches!(family, AF_INET | AF_INET6)

@@ -10,6 +10,7 @@
 //! | [`carried`] | the options that a local connection copies from a TCP socket |
 //! | [`kept`] | options of TCP and IP that are kept for a socket of `AF_UNIX` |
 //! | [`made`] | the descriptors that the program made as TCP sockets |
+//! | [`namespaces`] | the network namespaces of sockets and threads |
 //! | [`tcp_only`] | options that keep a socket on TCP |
 
 pub(crate) mod buffers;
@@ -18,5 +19,6 @@ pub(crate) mod inherited;
 pub(crate) mod kept;
 pub(crate) mod made;
 pub(crate) mod names;
+pub(crate) mod namespaces;
 pub(crate) mod options;
 pub(crate) mod tcp_only;
