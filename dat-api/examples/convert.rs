@@ -98,7 +98,7 @@ struct Args {
     /// Behave like a program without RDMA.
     #[arg(long)]
     no_rdma: bool,
-    /// As the server: reject the request for RDMA when it comes.
+    /// As the server: reject the request for RDMA when it is received.
     #[arg(long)]
     reject: bool,
 }

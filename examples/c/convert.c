@@ -466,7 +466,7 @@ static void visit_rdma(struct rdma *rdma)
 	back = checksum(sink.bytes, sink.len);
 	if (back != sum)
 		die("read back %016llx instead", (unsigned long long)back);
-	say("what came back has the checksum %016llx too\n", (unsigned long long)back);
+	say("the bytes read back have the checksum %016llx too\n", (unsigned long long)back);
 	note = (struct message){ .kind = "DONE", .checksum = back };
 	send_message(rdma, &note);
 

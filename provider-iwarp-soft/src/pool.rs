@@ -10,8 +10,8 @@
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-/// The length of a staging buffer. Twice the length that fits a level-2 cache would not be faster,
-/// and the longest FPDU (65544 bytes) fits with room to receive more after it.
+/// The length of a staging buffer. The longest FPDU (65544 bytes) fits, with room to receive more
+/// after it. A longer buffer would not be faster, because it does not fit a level-2 cache.
 pub(crate) const STAGING_LEN: usize = 256 * 1024;
 
 /// Maximum number of spare buffers of the process; further ones are returned to the allocator.

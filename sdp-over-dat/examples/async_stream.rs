@@ -115,7 +115,7 @@ async fn echo(stream: SdpStream) -> io::Result<usize> {
     }
 }
 
-/// Writes and reads at the same time. Returns the number of bytes that came back.
+/// Writes and reads at the same time. Returns the number of bytes that were received.
 async fn exchange_and_check(stream: SdpStream, number: usize) -> io::Result<usize> {
     let stream = Arc::new(AsyncStream::new(stream)?);
     let pattern = move || (0..LEN).map(move |at| (at * 7 + number + at / 251) as u8);

@@ -37,8 +37,8 @@ pub struct Statistics {
     pub sources_cancelled: u64,
     /// Advertisements of readers' memory to the peer.
     pub sinks: u64,
-    /// The part of `sinks` into which the peer has written. Nothing is written if a message came
-    /// first or the read ended.
+    /// The part of `sinks` into which the peer has written. Nothing is written if a message
+    /// was received first or the read ended.
     pub sinks_used: u64,
     /// The part of `sinks` that this end has cancelled.
     pub sinks_cancelled: u64,

@@ -168,7 +168,7 @@ static int receive_descriptor(int over)
 	message.msg_control = control;
 	message.msg_controllen = sizeof(control);
 	if (recvmsg(over, &message, 0) != 1)
-		abort_with("no descriptor came");
+		abort_with("no descriptor was received");
 	header = CMSG_FIRSTHDR(&message);
 	if (!header || header->cmsg_type != SCM_RIGHTS)
 		abort_with("a message without descriptor");

@@ -11,7 +11,7 @@
 //! | `observing` | the records of this process's sockets, which `opsrun ss` reads |
 //! | `socket` | the connections behind the program's descriptors |
 //! | `listener` | a listening TCP socket, and the offload listeners next to it |
-//! | `table` | the entries of the program's descriptors: two loads for every socket call |
+//! | `table` | the entries of the program's descriptors; a call on a native socket costs two loads |
 //! | `numbers` | adds, replaces and removes the table entries of descriptors |
 //! | `registrations` | the program's `epoll` sets that watch a descriptor |
 //! | `local` | connections within the host, whose descriptors are `AF_UNIX` sockets |

@@ -51,7 +51,7 @@ pub(crate) fn is_elsewhere(socket: BorrowedFd<'_>) -> bool {
 }
 
 /// Starts a thread that answers the port mapper's requests. Must be called before a service is
-/// offered, because peers would wait for an answer that never comes. If the thread cannot be
+/// offered, because peers would wait for an answer that is never sent. If the thread cannot be
 /// started or has ended, peers use TCP, and the next service tries again.
 pub(crate) fn answer(switch: &Arc<Switch>) {
     let _inside = guard::enter();

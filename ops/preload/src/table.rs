@@ -1,10 +1,9 @@
-//! The entries of the program's descriptors: two loads for every socket call.
+//! The entries of the program's descriptors. A call on a native socket costs two loads.
 //!
-//! A native socket costs these two loads and nothing else. The table grows in chunks that are never
-//! freed, so a lookup needs no lock. A slot in use has its own lock, which is held for the few
-//! instructions that copy a reference. Signals are not blocked meanwhile, because that would cost
-//! two system calls. So a handler that uses the same descriptor must not wait for the thread that
-//! it has interrupted.
+//! The table grows in chunks that are never freed, so a lookup needs no lock. A slot in use has its
+//! own lock, which is held for the few instructions that copy a reference. Signals are not blocked
+//! meanwhile, because that would cost two system calls. So a handler that uses the same descriptor
+//! must not wait for the thread that it has interrupted.
 
 use std::ffi::c_int;
 use std::ptr;

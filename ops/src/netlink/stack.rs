@@ -414,7 +414,7 @@ impl Inner {
 mod tests {
     use super::*;
 
-    fn came(device: u32) -> Change {
+    fn added(device: u32) -> Change {
         Change::Device {
             device,
             name: "eth".to_owned(),
@@ -423,15 +423,15 @@ mod tests {
     }
 
     #[test]
-    fn devices_come_and_go_each_for_itself() {
+    fn a_change_of_one_device_is_not_one_of_another() {
         let mut device_changes = DeviceChanges::default();
         let (one, other) = (device_changes.of(1), device_changes.of(2));
-        device_changes.note(&came(2));
+        device_changes.note(&added(2));
         assert_eq!(device_changes.of(1), one);
-        let came_once = device_changes.of(2);
-        assert_ne!(came_once, other);
+        let added_once = device_changes.of(2);
+        assert_ne!(added_once, other);
         device_changes.note(&Change::DeviceGone { device: 2 });
-        assert_ne!(device_changes.of(2), came_once);
+        assert_ne!(device_changes.of(2), added_once);
         for change in [
             Change::Routing,
             Change::Mtu {
@@ -452,7 +452,7 @@ mod tests {
         let mut device_changes = DeviceChanges::default();
         let before = device_changes.of(1);
         for device in 0..10_000 {
-            device_changes.note(&came(device));
+            device_changes.note(&added(device));
             assert!(device_changes.by_device.len() <= DEVICES_MAX);
         }
         assert_ne!(device_changes.of(1), before);

@@ -36,8 +36,8 @@ pub(super) fn own_pid() -> Option<u32> {
 
 /// Parses `1234 (the name) S ...`: returns the 22nd word. The name may contain blanks and brackets.
 fn parse_started(stat: &str) -> Option<u64> {
-    let (_, behind_name) = stat.rsplit_once(')')?;
-    behind_name.split_whitespace().nth(19)?.parse().ok()
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_whitespace().nth(19)?.parse().ok()
 }
 
 /// Returns the inode of a namespace of the calling process; `kind` is `pid` or `net`.

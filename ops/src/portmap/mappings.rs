@@ -59,7 +59,7 @@ pub(super) struct Candidate {
     pub(super) service: SocketAddr,
     /// True if the service accepts IPv6 only, according to the process that offers it.
     pub(super) ipv6_only: bool,
-    /// True if the request came over IPv4 and the listener's address is an IPv6 address.
+    /// True if the request was received over IPv4 and the listener's address is an IPv6 address.
     pub(super) over_ipv4: bool,
     pub(super) mapped: SocketAddr,
 }

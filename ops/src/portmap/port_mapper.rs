@@ -105,7 +105,7 @@ impl PortMapper {
     }
 
     /// Sets the addresses of this host at which requests are expected, each with its device's
-    /// number. An answer must come from the address that was asked, so each address has its own
+    /// number. An answer must be sent from the address that was asked, so each address has its own
     /// socket.
     pub fn set_addresses(&mut self, addresses: Vec<(IpAddr, u32)>) {
         self.addresses = addresses;

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_stand_behind_the_address() {
+    fn settings_follow_the_address() {
         let rule = only(
             "use both client * *:* protocol=local,sdp user=33 interface=e0 within=2s sdp.zcopy=64K",
         );

@@ -21,7 +21,8 @@ use stack_tests::{NetSpace, available, awaited, not_run, until};
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// The time limit of a question, long enough for a loaded machine; most answers come at once.
+/// The time limit of a question, long enough for a loaded machine. Most answers are received at
+/// once.
 const WITHIN: Duration = Duration::from_secs(60);
 
 /// A network for one test, and the lock that lets one test run at a time.

@@ -373,7 +373,7 @@ pub(crate) fn receive(stream: &dyn OffloadStream, len: usize) -> Result<Vec<u8>>
         match stream.receive(&mut [IoSliceMut::new(&mut bytes[at..])], false) {
             Ok(0) => bail!("ended after {at} bytes"),
             Ok(more) => at += more,
-            Err(Errno::AGAIN) => ensure!(Instant::now() < end, "nothing comes"),
+            Err(Errno::AGAIN) => ensure!(Instant::now() < end, "no bytes are received"),
             Err(errno) => bail!(errno),
         }
     }

@@ -133,7 +133,7 @@ fn our_request_and_first_frames_are_what_hardware_accepts() {
     memory.fill(0);
     client.send(1, &[memory.sge(0, 0)]);
     assert_eq!(
-        read_behind_first_frames(&mut raw, 24),
+        read_after_first_frames(&mut raw, 24),
         hex("00124143 00000000 00000000 00000001 00000000 587be8c4")
     );
 }
@@ -274,7 +274,7 @@ fn send_hello(raw: &mut TcpStream, client: &Side<'_>, memory: &Memory) {
 }
 
 #[test]
-fn a_fenced_bind_and_what_is_behind_it_wait_for_the_answer_of_the_read_before() {
+fn a_fenced_bind_and_later_work_wait_for_the_answer_of_the_read_before() {
     let a = Node::new("lo 0");
     let client = a.side(10);
     let memory = a.memory(100);

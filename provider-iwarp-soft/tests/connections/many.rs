@@ -64,14 +64,14 @@ fn a_blocked_consumer_receives_from_each_connection() {
         servers[at].recv(1, &[]);
         clients[at].send(1, &[]);
         let deadline = Instant::now() + DEADLINE;
-        let came = loop {
-            if let Some(came) = take_any(&b, &cqs) {
-                break came;
+        let receiver = loop {
+            if let Some(receiver) = take_any(&b, &cqs) {
+                break receiver;
             }
             assert!(Instant::now() < deadline, "nothing on {at}");
             wait(&b, &cqs, &waker);
         };
-        assert_eq!(came, at);
+        assert_eq!(receiver, at);
         clients[at].sent();
     }
 }

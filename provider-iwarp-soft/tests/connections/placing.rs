@@ -391,7 +391,7 @@ fn a_read_whose_sink_the_consumer_unmapped_fails_with_local_protection() {
         client.post(id, SendOp::Read(from), &[sink]);
         client.node.rnic.drive();
         // Length field, header, Read Request, CRC field.
-        let request = read_behind_first_frames(&mut raw, 2 + 18 + 28 + 4);
+        let request = read_after_first_frames(&mut raw, 2 + 18 + 28 + 4);
         let mut header = vec![0xc1, 0x42];
         header.extend_from_slice(&request[20..32]);
         let response = frame(&header, &patterned(1, len));

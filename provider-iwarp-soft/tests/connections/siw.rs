@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::*;
 use access_layer::rnic::*;
 
-/// C1: the Request of siw.
+/// The Request of siw.
 const SIW_REQUEST: &str = "4d504120 49442052 65712046 72616d65 10020004 00040004";
 /// The Reply of siw to a Request with CRC, peer-to-peer mode and 16 reads either way.
 const SIW_REPLY: &str = "4d504120 49442052 65702046 72616d65 50020004 80108004";
@@ -183,7 +183,7 @@ fn small_reads_are_cut_at_the_pages_of_their_source() {
         (number(24, 8), number(32, 4), number(40, 8))
     };
     let (to, from) = (memory.addr(), source.addr);
-    let mut next = || fields(read_behind_first_frames(&mut raw, 52));
+    let mut next = || fields(read_after_first_frames(&mut raw, 52));
     assert_eq!(next(), (to, 6, from));
     assert_eq!(next(), (to + 6, 10, from + 6));
 }

@@ -729,7 +729,7 @@ fn is_first_write(frame: &[u8]) -> bool {
 }
 
 /// Reads `len` bytes, at least those of a first frame, after all repetitions of the first frame.
-pub fn read_behind_first_frames(stream: &mut std::net::TcpStream, len: usize) -> Vec<u8> {
+pub fn read_after_first_frames(stream: &mut std::net::TcpStream, len: usize) -> Vec<u8> {
     loop {
         let mut bytes = read_exact(stream, 20);
         if !is_first_write(&bytes) {

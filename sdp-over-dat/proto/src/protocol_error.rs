@@ -12,10 +12,10 @@ pub enum ProtocolError {
     #[error(transparent)]
     Wire(#[from] WireError),
     /// A message was received before the connection was set up.
-    #[error("{0:?} came before the connection was set up")]
+    #[error("{0:?} was received before the connection was set up")]
     NotEstablished(Mid),
     /// A sequence number was skipped or used twice.
-    #[error("message {found:?} came where {expected:?} was due")]
+    #[error("message {found:?} was received, {expected:?} was due")]
     Sequence {
         /// The expected number.
         expected: Seq,
@@ -23,7 +23,7 @@ pub enum ProtocolError {
         found: Seq,
     },
     /// An acknowledgement of a message that was never sent, or one lower than the last.
-    #[error("acknowledgement {found:?} lies outside {from:?} to {to:?}")]
+    #[error("acknowledgement {found:?} is not in the range {from:?} to {to:?}")]
     Acknowledgement {
         /// The last acknowledgement.
         from: Seq,
@@ -33,7 +33,7 @@ pub enum ProtocolError {
         found: Seq,
     },
     /// More messages were received than receive buffers were posted.
-    #[error("a message came and no receive buffer was posted")]
+    #[error("a message was received and no receive buffer was posted")]
     CreditOverrun,
     /// Data or a second DisConn after DisConn.
     #[error("{0:?} after the peer's DisConn")]

@@ -20,7 +20,7 @@ pub struct Transmit {
     pub fin: bool,
 }
 
-/// Memory of the peer that an RDMA Write starts at.
+/// The place in the peer's memory at which an RDMA Write begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerMemory {
     /// The peer's R_Key or STag.

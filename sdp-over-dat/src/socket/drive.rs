@@ -488,7 +488,7 @@ impl Socket {
 
     /// True if a reader that waits with `room` bytes is to read the advertised memory itself: both
     /// must be worth a registration. Half of the advertising threshold is enough, because the first
-    /// bytes came with the advertisement, and part of the reader's memory may be full.
+    /// bytes were sent with the advertisement, and part of the reader's memory may be full.
     pub(super) fn suits_reader(&self, inner: &Inner, room: usize) -> bool {
         let worth_it = self.config.zcopy_threshold / 2;
         inner.link.may_post()

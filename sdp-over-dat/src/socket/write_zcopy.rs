@@ -17,7 +17,7 @@
 //!
 //! No call of a socket uses the Transaction mechanism, in which SinkAvail carries a request and
 //! offers memory for its answer: a write cannot know that a read follows, and a request that waits
-//! for a read which never comes would be lost to the peer. Only bytes that still wait for a free
+//! for a read that is never made would be lost to the peer. Only bytes that still wait for a free
 //! Send when a reader advertises its memory may be sent with the advertisement, because the
 //! protocol does that by itself.
 

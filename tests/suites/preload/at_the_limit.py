@@ -12,7 +12,7 @@ def dial(port, hosts, come, ends):
         client = socket.create_connection((host, port))
         client.sendall(bytes([number]))
         clients.append(client)
-    os.write(come, b".")
+    os.write(report, b".")
     os.read(ends, 1)
     for number, client in enumerate(clients):
         assert client.recv(1) == bytes([number])
@@ -21,7 +21,7 @@ def dial(port, hosts, come, ends):
 
 def play(hosts, blocking):
     listener = socket.create_server(("0.0.0.0", 0))
-    have_come, come = os.pipe()
+    reports, report = os.pipe()
     ends, end = os.pipe()
     clients = os.fork()
     if clients == 0:
@@ -29,15 +29,15 @@ def play(hosts, blocking):
             os.close(end)
             port = listener.getsockname()[1]
             listener.close()
-            dial(port, hosts, come, ends)
+            dial(port, hosts, report, ends)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
     os.close(ends)
-    os.close(come)
+    os.close(report)
     listener.setblocking(blocking)
-    assert os.read(have_come, 1), "somebody could not connect"
+    assert os.read(reports, 1), "somebody could not connect"
     assert select.select([listener], [], [], DEADLINE)[0]
     # The bytes of the clients have been received, too.
     let_others_run(20)
@@ -68,7 +68,7 @@ def play(hosts, blocking):
     except BlockingIOError:
         pass
     os.close(end)
-    os.close(have_come)
+    os.close(reports)
     assert os.waitpid(clients, 0)[1] == 0
     listener.close()
 

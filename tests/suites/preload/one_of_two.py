@@ -19,7 +19,7 @@ def exchanges_with(server):
     client = socket.create_connection(server.getsockname())
     client.settimeout(DEADLINE)
     accepted, _ = server.accept()
-    assert is_offloaded(client) and is_offloaded(accepted), "it came over TCP"
+    assert is_offloaded(client) and is_offloaded(accepted), "it is a TCP connection"
     client.sendall(b"hello")
     assert accepted.recv(5) == b"hello"
     client.close()

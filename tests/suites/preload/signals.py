@@ -139,7 +139,7 @@ def outcome(host, made, finish, restarts):
     scene.is_over.set()
     disturbing.join()
     scene.close()
-    assert handled, "the signal came"
+    assert handled, "no signal was handled"
     return result
 
 

@@ -121,26 +121,26 @@ CASES = {}
 # A peek at the kernel's Unix sockets returns the available bytes.
 for name, flags in ({"receive": ALL} if LOCAL else {"receive": ALL, "peek": PEEK | ALL}).items():
     CASES |= {
-        f"{name}, and the rest comes": receiving(flags, send(b"world")),
-        f"{name}, and more than the rest comes": receiving(flags, send(b"world and more")),
-        f"{name}, and the rest comes in two": receiving(
+        f"{name}, and the rest is received": receiving(flags, send(b"world")),
+        f"{name}, and more than the rest is received": receiving(flags, send(b"world and more")),
+        f"{name}, and the rest is received in two parts": receiving(
             flags, lambda b: (b.sendall(b"wo"), let_others_run(10), b.sendall(b"rld"))
         ),
-        f"{name}, and nothing comes in time": receiving(flags, timeout=0.1),
-        f"{name}, and a part comes in time": in_time(
+        f"{name}, and nothing is received in time": receiving(flags, timeout=0.1),
+        f"{name}, and a part is received in time": in_time(
             lambda timeout: receiving(flags, send(b"w"), timeout=timeout),
             lambda result: result[0] == 6,
         ),
         f"{name}, now": receiving(flags | NOW),
-        f"{name}, and the end comes": receiving(flags, lambda b: b.shutdown(socket.SHUT_WR)),
-        f"{name}, and an urgent byte comes": receiving(flags, urgent),
-        f"{name}, and an urgent byte with more after it comes": receiving(flags, then_more),
+        f"{name}, and the end is received": receiving(flags, lambda b: b.shutdown(socket.SHUT_WR)),
+        f"{name}, and an urgent byte is received": receiving(flags, urgent),
+        f"{name}, and an urgent byte with more after it is received": receiving(flags, then_more),
         f"{name} after an urgent byte": receiving(flags, before=then_more),
         f"{name} of a part of the bytes": receiving(flags, size=3),
     }
     if not LOCAL:
         # The kernel's Unix sockets have no reset without unread bytes.
-        CASES[f"{name}, and a reset comes"] = receiving(flags, reset)
+        CASES[f"{name}, and a reset is received"] = receiving(flags, reset)
 CASES |= {
     "urgent, when there is room": sending_urgent_to_a_reader(),
     "urgent, in time": sending_urgent(timeout=0.1),

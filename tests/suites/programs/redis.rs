@@ -88,10 +88,7 @@ fn snapshot(scene: &Scene, side: Side) -> Result<()> {
             ensure!(finished.contains("rdb_last_bgsave_status:ok"), "{finished}");
             break;
         }
-        ensure!(
-            Instant::now() < end,
-            "the snapshot does not come to its end"
-        );
+        ensure!(Instant::now() < end, "the snapshot does not end");
         thread::sleep(Duration::from_millis(20));
     }
     ensure!(!load.has_ended(), "the load ended: {}", load.text());

@@ -20,7 +20,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// The connection event and the first message are in two queues. The stack's thread may poll the
 /// message queue while the connecting thread handles the connection event.
 #[test]
-fn a_server_may_speak_first() -> Result<()> {
+fn a_server_may_send_first() -> Result<()> {
     let rounds = if stack_tests::is_full() { 5_000 } else { 500 };
     on_stack(Config::default(), |stack| {
         let local = stack.address().context("the adapter has no address")?;

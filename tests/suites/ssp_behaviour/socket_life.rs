@@ -109,7 +109,7 @@ fn options_that_would_stall_rdma_are_set_aside_while_the_provider_has_the_socket
     let ssp = node.arm(passive, &ep)?;
     asker.start_connect_socket(active, Some(DEADLINE), b"")?;
     let request = ssp.wait_request(Some(DEADLINE))?;
-    let passive = TcpStream::from(request.reject(b"")?.context("it came with a socket")?);
+    let passive = TcpStream::from(request.reject(b"")?.context("the request has no socket")?);
     let (kind, active, _) = failure(&asker)?;
     ensure!(kind == ConnectionKind::PeerRejected, "{kind}");
     for socket in [&active, &passive] {
@@ -192,7 +192,7 @@ fn disconnecting_releases_the_sockets_to_the_system() -> Result<()> {
         expect_released(&connected, &before)?;
         ensure!(
             connected.active.take_socket().is_none(),
-            "it does not come back"
+            "the socket was returned"
         );
     }
     Ok(())

@@ -60,7 +60,7 @@ fn an_unread_request_event_outlives_its_service_point() -> Result<()> {
     let (asker, ep) = (node.ep()?, node.ep()?);
     let ssp = node.arm(passive, &ep)?;
     asker.start_connect_socket(active, Some(DEADLINE), b"")?;
-    until("the request comes", || {
+    until("the request is received", || {
         Ok(ssp.state()? == SspState::NonOperational)
     })?;
     until("the endpoint waits", || {
@@ -100,7 +100,7 @@ fn a_request_during_the_free_is_either_delivered_or_left_unread() -> Result<()> 
                 let Some(Event::ConnectionRequest(request)) = node.requests.dequeue()? else {
                     anyhow::bail!("the socket was closed without a request event");
                 };
-                let socket = request.reject(b"")?.expect("the socket came with it");
+                let socket = request.reject(b"")?.expect("the request has a socket");
                 expect_reject(&peer)?;
                 stream_both_ways(&peer, &socket.into())?;
             }
@@ -153,7 +153,7 @@ fn a_request_of_a_closed_adapter_is_rejected() -> Result<()> {
     let node = Node::new()?;
     let (mut peer, ep, ssp) = node.armed()?;
     peer.write_all(&REQUEST)?;
-    until("the request comes", || {
+    until("the request is received", || {
         Ok(ssp.state()? == SspState::NonOperational)
     })?;
     // The event has not been read; all open objects are freed with the adapter.
@@ -186,7 +186,7 @@ fn a_service_point_without_socket_returns_none() -> Result<()> {
     let (mut peer, ep, ssp) = node.armed()?;
     peer.write_all(&REQUEST)?;
     let request = ssp.wait_request(Some(DEADLINE))?;
-    let socket = TcpStream::from(request.reject(b"")?.expect("it came with the request"));
+    let socket = TcpStream::from(request.reject(b"")?.expect("the request has a socket"));
     expect_reject(&peer)?;
     ensure!(ssp.free()?.is_none());
     stream_both_ways(&peer, &socket)?;

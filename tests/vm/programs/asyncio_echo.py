@@ -24,7 +24,7 @@ async def visit(address, port, number, rounds, length):
         sent = noise.randbytes(noise.randrange(1, length))
         writer.write(sent)
         got, _ = await asyncio.gather(reader.readexactly(len(sent)), writer.drain())
-        assert got == sent, f"client {number}: other bytes came back"
+        assert got == sent, f"client {number}: other bytes were received"
     writer.write_eof()
     assert await reader.read() == b""
     writer.close()

@@ -162,7 +162,7 @@ mod tests {
     const TABLE: &str = "# configuration case kind reason\n\n\
         ofa-*  srq/*   lacks   no queues there\n\
         ofa-*  evd/x   fails   forgets the event\n\
-        siw    cm/*    varies  drops what comes fast\n";
+        siw    cm/*    varies  drops fast messages\n";
 
     fn failed() -> Verdict {
         Verdict::Failed("seen".into())

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn send_behind_a_read_completes_after_it() {
+    fn send_posted_after_a_read_completes_after_it() {
         let mut queue = SendQueue::new(4);
         assert!(queue.push(send(1)) && queue.push(read(2)) && queue.push(send(3)));
         for _ in 0..3 {

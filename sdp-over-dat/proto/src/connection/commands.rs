@@ -65,7 +65,7 @@ impl Connection {
     pub fn write_registered(&mut self, advert: Advert) -> bool {
         let counts = self.may_write() && advert.len > 0;
         if counts {
-            self.queue.push_rest_behind(advert);
+            self.queue.push_rest_last(advert);
         }
         counts
     }

@@ -66,7 +66,7 @@ impl SendQueue {
     }
 
     /// Adds memory whose bytes are sent in Sends, at the end of the queue.
-    pub(super) fn push_rest_behind(&mut self, advert: Advert) {
+    pub(super) fn push_rest_last(&mut self, advert: Advert) {
         self.items.push_back(Item::Rest { advert, offset: 0 });
     }
 

@@ -212,7 +212,7 @@ const fn change(half: TargetHalf, mode: Mode) -> Body {
 }
 
 /// Rows are messages, columns are situations: `o` the message is accepted, `x` it violates a rule,
-/// `X` it comes after DisConn, `a` it aborts the connection, `.` it is ignored.
+/// `X` it is received after DisConn, `a` it aborts the connection, `.` it is ignored.
 #[rustfmt::skip]
 const ROWS: [(&str, Body, u32, &str); 31] = [
     ("credit update",     Body::Data, 0,             "ooooooooooooooooooo."),

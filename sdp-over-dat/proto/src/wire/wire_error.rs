@@ -15,7 +15,7 @@ pub enum WireError {
     #[error("message identifier {0:#04x} is reserved")]
     UnknownMid(u8),
     /// The length in the header differs from the length that the transport reports.
-    #[error("the header says {stated} bytes, {received} came")]
+    #[error("the header says {stated} bytes, {received} were received")]
     Length {
         /// The length in the header.
         stated: u32,

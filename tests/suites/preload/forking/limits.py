@@ -29,11 +29,11 @@ def dial(address, writer):
 
 
 def with_clients(listener):
-    come, came = os.pipe()
-    clients = forked(dial, listener.getsockname(), came)
-    os.read(come, 1)
-    os.close(come)
-    os.close(came)
+    reports, report = os.pipe()
+    clients = forked(dial, listener.getsockname(), report)
+    os.read(reports, 1)
+    os.close(reports)
+    os.close(report)
     return clients
 
 

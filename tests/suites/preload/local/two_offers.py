@@ -44,8 +44,8 @@ def serve(listener, wait):
     """Accepts until each client is served, and checks the transport of each client."""
     port = listener.getsockname()[1]
     clients = [client(kind, port) for kind in KINDS * EACH]
-    came = []
-    while len(came) < len(clients):
+    accepted_kinds = []
+    while len(accepted_kinds) < len(clients):
         wait()
         try:
             peer, address = listener.accept()
@@ -54,12 +54,12 @@ def serve(listener, wait):
         assert address[0] == "127.0.0.1"
         peer.settimeout(DEADLINE)
         kind = peer.recv(20).decode()
-        assert kind == kind_of(peer), f"a client of {kind} came by {kind_of(peer)}"
+        assert kind == kind_of(peer), f"a client of {kind} connected by {kind_of(peer)}"
         peer.sendall(b"hello " + kind.encode())
-        came.append(kind)
+        accepted_kinds.append(kind)
         peer.close()
     assert all(one.wait() == 0 for one in clients)
-    assert sorted(came) == sorted(KINDS * EACH), came
+    assert sorted(accepted_kinds) == sorted(KINDS * EACH), accepted_kinds
 
 
 def with_poll(listener):
