@@ -27,7 +27,7 @@ macro_rules! moved_tests {
             both_ends_report_the_end_of_a_connection_that_has_moved
             a_violation_ends_a_connection_that_has_moved_with_a_terminate_message
             a_send_finds_the_write_before_it_at_its_target
-            a_read_behind_writes_returns_what_they_wrote
+            a_read_after_writes_returns_what_they_wrote
             messages_of_every_kind_keep_their_order_across_the_move
             an_invalidation_by_the_peer_is_done_before_its_message_is_reported
             nothing_is_read_or_written_after_deregistration
@@ -185,7 +185,7 @@ pub fn a_send_finds_the_write_before_it_at_its_target(over: Over<'_>) {
     has_moved(&client, &server);
 }
 
-pub fn a_read_behind_writes_returns_what_they_wrote(over: Over<'_>) {
+pub fn a_read_after_writes_returns_what_they_wrote(over: Over<'_>) {
     let (a, b) = nodes();
     let (client, server) = pair(&a, &b, over);
     for len in [8, LEN, 200_000] {

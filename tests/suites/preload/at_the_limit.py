@@ -5,7 +5,7 @@ NATIVE = "127.0.0.2"
 OFFLOADED = "127.0.0.1"
 
 
-def dial(port, hosts, come, ends):
+def dial(port, hosts, report, ends):
     """Clients without the limit, each of which sends its number."""
     clients = []
     for number, host in enumerate(hosts):

@@ -49,12 +49,12 @@ cases! { fn rows:
     "read/fence": "a fenced Send starts after the earlier Reads have completed" =>
         mixed(CompletionFlags::BARRIER_FENCE), takes_mixed;
     "read/overtaken": "a Send posted after a Read completes after it" =>
-        long_read(CompletionFlags::DEFAULT, None), takes_behind_long_read;
+        long_read(CompletionFlags::DEFAULT, None), takes_after_long_read;
     "read/suppressed": "a suppressed Read is complete when the Write posted after it completes" =>
-        long_read(CompletionFlags::SUPPRESS, None), takes_behind_long_read;
+        long_read(CompletionFlags::SUPPRESS, None), takes_after_long_read;
     "read/fenced-read": "a fenced Read waits for the earlier Read, and later work then continues" =>
         long_read(CompletionFlags::DEFAULT, Some(CompletionFlags::BARRIER_FENCE)),
-        takes_behind_long_read;
+        takes_after_long_read;
     "read/operation": "a completion names its operation" => names_operations, is_read;
     "read/own-memory": "data that a Read fetched can be written back" => echoes, is_echoed;
 }
@@ -420,7 +420,7 @@ fn long_read(
     }
 }
 
-fn takes_behind_long_read(link: Link, side: &mut Side<'_>) -> Result<()> {
+fn takes_after_long_read(link: Link, side: &mut Side<'_>) -> Result<()> {
     let (region, message) = (link.kit.region(LONG + SHORT)?, link.kit.region(SHORT)?);
     pattern::fill(&region, 0, LONG, 5)?;
     link.recv(&message, 0, SHORT, 1)?;
