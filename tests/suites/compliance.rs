@@ -110,7 +110,7 @@ fn parse(row: &str) -> Result<Sentence> {
     })
 }
 
-/// Returns the name of a test, which stands between backticks.
+/// Returns the name of a test, which is between backticks.
 fn test(name: &str) -> Result<String> {
     let name = name
         .strip_prefix('`')

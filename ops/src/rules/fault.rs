@@ -100,6 +100,6 @@ pub enum Reason {
     )]
     Log(String),
     /// A level outside its range.
-    #[error("`{0}` is no level; 1 tells everything, 9 only errors")]
+    #[error("`{0}` is no level; 1 logs everything, 9 only errors")]
     Level(String),
 }

@@ -356,7 +356,7 @@ fn a_reader_that_is_shut_takes_its_memory_back() -> Result<()> {
     })
 }
 
-/// Nothing but the end of the connection ends an advertisement that the peer does not give up.
+/// Nothing but the end of the connection ends an advertisement that the peer does not release.
 #[test]
 fn a_reader_whose_peer_does_not_answer_ends_with_its_connection() -> Result<()> {
     let config = Config {

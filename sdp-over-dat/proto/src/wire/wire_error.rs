@@ -29,7 +29,7 @@ pub enum WireError {
     #[error("{0:?} does not belong here")]
     Misplaced(Mid),
     /// The urgent flag outside Data, or on a Data message without payload.
-    #[error("the urgent flag stands on a message without an urgent byte")]
+    #[error("the urgent flag is set on a message without an urgent byte")]
     Urgent,
     /// A mode or a half that is not defined.
     #[error("mode change {0:#04x} is not defined")]
