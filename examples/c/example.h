@@ -97,13 +97,11 @@ static inline DAT_DTO_COMPLETION_EVENT_DATA completed(DAT_EVD_HANDLE evd, const 
 
 static inline DAT_LMR_TRIPLET part(struct example *ex, size_t offset, size_t len)
 {
-	DAT_LMR_TRIPLET segment;
-
-	memset(&segment, 0, sizeof(segment));
-	segment.virtual_address = (DAT_VADDR)(uintptr_t)(ex->buffer + offset);
-	segment.segment_length = (DAT_SEG_LENGTH)len;
-	segment.lmr_context = ex->lmr_context;
-	return segment;
+	return (DAT_LMR_TRIPLET){
+		.virtual_address = (DAT_VADDR)(uintptr_t)(ex->buffer + offset),
+		.segment_length = (DAT_SEG_LENGTH)len,
+		.lmr_context = ex->lmr_context,
+	};
 }
 
 static inline void post_recv(struct example *ex, unsigned slot)

@@ -56,13 +56,11 @@ struct rank {
 
 static DAT_LMR_TRIPLET segment(struct rank *rank, void *address, size_t len)
 {
-	DAT_LMR_TRIPLET segment;
-
-	memset(&segment, 0, sizeof(segment));
-	segment.virtual_address = (DAT_VADDR)(uintptr_t)address;
-	segment.segment_length = (DAT_SEG_LENGTH)len;
-	segment.lmr_context = rank->local;
-	return segment;
+	return (DAT_LMR_TRIPLET){
+		.virtual_address = (DAT_VADDR)(uintptr_t)address,
+		.segment_length = (DAT_SEG_LENGTH)len,
+		.lmr_context = rank->local,
+	};
 }
 
 static void post_slot(struct rank *rank, unsigned slot)
@@ -175,12 +173,12 @@ static void read_from_sender(struct rank *rank, const struct header *from, char 
 {
 	DAT_LMR_TRIPLET here = segment(rank, bytes, from->len);
 	DAT_DTO_COOKIE cookie = { .as_64 = 0 };
-	DAT_RMR_TRIPLET there;
+	DAT_RMR_TRIPLET there = {
+		.virtual_address = from->address,
+		.segment_length = (DAT_SEG_LENGTH)from->len,
+		.rmr_context = from->context,
+	};
 
-	memset(&there, 0, sizeof(there));
-	there.virtual_address = from->address;
-	there.segment_length = (DAT_SEG_LENGTH)from->len;
-	there.rmr_context = from->context;
 	must("dat_ep_post_rdma_read",
 	     dat_ep_post_rdma_read(rank->ex->ep, 1, &here, cookie, &there,
 				   DAT_COMPLETION_DEFAULT_FLAG));

@@ -59,15 +59,15 @@ static DAT_RETURN make_evd_of(DAT_COUNT len, DAT_EVD_FLAGS flags, DAT_EVD_HANDLE
 
 static DAT_RETURN make_ep_of(int messages, int segments)
 {
-	DAT_EP_ATTR attr;
+	DAT_EP_ATTR attr = {
+		.service_type = DAT_SERVICE_TYPE_RC,
+		.qos = DAT_QOS_BEST_EFFORT,
+		.max_recv_dtos = messages,
+		.max_request_dtos = messages,
+		.max_recv_iov = segments,
+		.max_request_iov = segments,
+	};
 
-	memset(&attr, 0, sizeof(attr));
-	attr.service_type = DAT_SERVICE_TYPE_RC;
-	attr.qos = DAT_QOS_BEST_EFFORT;
-	attr.max_recv_dtos = messages;
-	attr.max_request_dtos = messages;
-	attr.max_recv_iov = segments;
-	attr.max_request_iov = segments;
 	return dat_ep_create(IA, PZ, RECV, RECV, CONN, &attr, &out);
 }
 
@@ -417,12 +417,12 @@ static void service_rows(void)
 {
 	DAT_SOCK_ADDR *address = ia_address(&pair.active);
 	DAT_CONN_QUAL qual;
-	DAT_COMM comm;
+	DAT_COMM comm = {
+		.domain = AF_INET,
+		.type = SOCK_STREAM,
+		.protocol = IPPROTO_TCP,
+	};
 
-	memset(&comm, 0, sizeof(comm));
-	comm.domain = AF_INET;
-	comm.type = SOCK_STREAM;
-	comm.protocol = IPPROTO_TCP;
 	ROW(dat_psp_create, (IA, 9, RECV, DAT_PSP_CONSUMER_FLAG, &out), HANDLE(_EVD_CR));
 	ROW(dat_psp_create, (IA, 9, REQ, 77, &out), ARG(4));
 	ROW(dat_psp_create, (IA, 9, REQ, DAT_PSP_CONSUMER_FLAG, NULL), ARG(5));

@@ -8,13 +8,11 @@
 
 static DAT_RMR_TRIPLET remote_part(DAT_VADDR address, DAT_RMR_CONTEXT context)
 {
-	DAT_RMR_TRIPLET part;
-
-	memset(&part, 0, sizeof(part));
-	part.virtual_address = address;
-	part.segment_length = PART;
-	part.rmr_context = context;
-	return part;
+	return (DAT_RMR_TRIPLET){
+		.virtual_address = address,
+		.segment_length = PART,
+		.rmr_context = context,
+	};
 }
 
 static DAT_VADDR address_in(struct kit *kit, size_t offset)

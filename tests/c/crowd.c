@@ -80,13 +80,11 @@ static char *send_slot(struct crowd *crowd, unsigned index)
 
 static DAT_LMR_TRIPLET part_of(struct crowd *crowd, char *from, size_t len)
 {
-	DAT_LMR_TRIPLET part;
-
-	memset(&part, 0, sizeof(part));
-	part.virtual_address = (DAT_VADDR)(uintptr_t)from;
-	part.segment_length = (DAT_SEG_LENGTH)len;
-	part.lmr_context = crowd->context;
-	return part;
+	return (DAT_LMR_TRIPLET){
+		.virtual_address = (DAT_VADDR)(uintptr_t)from,
+		.segment_length = (DAT_SEG_LENGTH)len,
+		.lmr_context = crowd->context,
+	};
 }
 
 static void receive_on(struct crowd *crowd, unsigned index)

@@ -59,9 +59,8 @@ static inline void warm_up(struct kit *kit, const char *ia_name)
 static inline void post_one_send(struct kit *kit, size_t offset, unsigned size)
 {
 	DAT_LMR_TRIPLET part = kit_part(kit, offset, size);
-	DAT_DTO_COOKIE cookie;
+	DAT_DTO_COOKIE cookie = { .as_64 = offset };
 
-	cookie.as_64 = offset;
 	must("dat_ep_post_send",
 	     dat_ep_post_send(kit->ep, 1, &part, cookie, DAT_COMPLETION_DEFAULT_FLAG));
 }
@@ -91,14 +90,13 @@ static inline void flood(struct kit *kit, unsigned messages, unsigned size, unsi
 static inline void fetch(struct kit *kit, unsigned size)
 {
 	DAT_LMR_TRIPLET sink = kit_part(kit, 0, size);
-	DAT_RMR_TRIPLET source;
-	DAT_DTO_COOKIE cookie;
+	DAT_RMR_TRIPLET source = {
+		.rmr_context = FETCH_STAG,
+		.virtual_address = FETCH_ADDRESS,
+		.segment_length = size,
+	};
+	DAT_DTO_COOKIE cookie = { .as_64 = 1 };
 
-	memset(&source, 0, sizeof(source));
-	source.rmr_context = FETCH_STAG;
-	source.virtual_address = FETCH_ADDRESS;
-	source.segment_length = size;
-	cookie.as_64 = 1;
 	must("dat_ep_post_rdma_read",
 	     dat_ep_post_rdma_read(kit->ep, 1, &sink, cookie, &source,
 				   DAT_COMPLETION_DEFAULT_FLAG));

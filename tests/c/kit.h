@@ -146,13 +146,11 @@ static inline void kit_close(struct kit *kit)
 
 static inline DAT_LMR_TRIPLET kit_part(struct kit *kit, size_t offset, size_t len)
 {
-	DAT_LMR_TRIPLET part;
-
-	memset(&part, 0, sizeof(part));
-	part.virtual_address = (DAT_VADDR)(uintptr_t)(kit->buffer + offset);
-	part.segment_length = (DAT_SEG_LENGTH)len;
-	part.lmr_context = kit->lmr_context;
-	return part;
+	return (DAT_LMR_TRIPLET){
+		.virtual_address = (DAT_VADDR)(uintptr_t)(kit->buffer + offset),
+		.segment_length = (DAT_SEG_LENGTH)len,
+		.lmr_context = kit->lmr_context,
+	};
 }
 
 /* Waits for one successful completion and returns its length. */
@@ -173,9 +171,8 @@ static inline size_t completion(DAT_EVD_HANDLE evd, unsigned timeout_ms, const c
 static inline void post_recv(struct kit *kit, size_t offset, size_t len)
 {
 	DAT_LMR_TRIPLET part = kit_part(kit, offset, len);
-	DAT_DTO_COOKIE cookie;
+	DAT_DTO_COOKIE cookie = { .as_64 = offset };
 
-	cookie.as_64 = offset;
 	must("dat_ep_post_recv",
 	     dat_ep_post_recv(kit->ep, 1, &part, cookie, DAT_COMPLETION_DEFAULT_FLAG));
 }
@@ -183,9 +180,8 @@ static inline void post_recv(struct kit *kit, size_t offset, size_t len)
 static inline void send_part(struct kit *kit, size_t offset, size_t len, unsigned timeout_ms)
 {
 	DAT_LMR_TRIPLET part = kit_part(kit, offset, len);
-	DAT_DTO_COOKIE cookie;
+	DAT_DTO_COOKIE cookie = { .as_64 = offset };
 
-	cookie.as_64 = offset;
 	must("dat_ep_post_send",
 	     dat_ep_post_send(kit->ep, 1, &part, cookie, DAT_COMPLETION_DEFAULT_FLAG));
 	completion(kit->request_evd, timeout_ms, "send");

@@ -143,9 +143,8 @@ static inline void pair_close(struct pair *pair)
 
 static inline DAT_DTO_COOKIE cookie_of(DAT_UINT64 value)
 {
-	DAT_DTO_COOKIE cookie;
+	DAT_DTO_COOKIE cookie = { .as_64 = value };
 
-	cookie.as_64 = value;
 	return cookie;
 }
 

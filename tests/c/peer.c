@@ -301,16 +301,15 @@ static void send_message(struct kit *kit, const struct settings *set, size_t len
 
 static void write_and_read_back(struct kit *kit, const struct settings *set, struct hello *peer)
 {
-	DAT_RMR_TRIPLET target;
 	DAT_LMR_TRIPLET source = kit_part(kit, SEND_AREA, set->size);
 	DAT_LMR_TRIPLET sink = kit_part(kit, READ_AREA, set->size);
-	DAT_DTO_COOKIE cookie;
+	DAT_RMR_TRIPLET target = {
+		.virtual_address = (DAT_VADDR)peer->address + WRITE_AREA,
+		.segment_length = set->size,
+		.rmr_context = peer->rmr_context,
+	};
+	DAT_DTO_COOKIE cookie = { .as_64 = 1 };
 
-	memset(&target, 0, sizeof(target));
-	target.virtual_address = (DAT_VADDR)peer->address + WRITE_AREA;
-	target.segment_length = set->size;
-	target.rmr_context = peer->rmr_context;
-	cookie.as_64 = 1;
 	fill(kit->buffer + SEND_AREA, set->size, 1000);
 	must("dat_ep_post_rdma_write",
 	     dat_ep_post_rdma_write(kit->ep, 1, &source, cookie, &target,

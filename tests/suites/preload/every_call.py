@@ -26,26 +26,6 @@ if LOCAL:
     OF_KERNEL = {"recvmmsg of an error", "an urgent byte"}
 
 
-class IoVec(ctypes.Structure):
-    _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
-
-
-class MsgHdr(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_void_p),
-        ("namelen", ctypes.c_uint),
-        ("iov", ctypes.POINTER(IoVec)),
-        ("iovlen", ctypes.c_size_t),
-        ("control", ctypes.c_void_p),
-        ("controllen", ctypes.c_size_t),
-        ("flags", ctypes.c_int),
-    ]
-
-
-class MMsgHdr(ctypes.Structure):
-    _fields_ = [("hdr", MsgHdr), ("len", ctypes.c_uint)]
-
-
 class AioCb(ctypes.Structure):
     _fields_ = [
         ("fildes", ctypes.c_int),

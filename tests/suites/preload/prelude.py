@@ -33,6 +33,26 @@ C = ctypes.CDLL(None, use_errno=True)
 DEADLINE = 60
 
 
+class IoVec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+
+
+class MsgHdr(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_void_p),
+        ("namelen", ctypes.c_uint),
+        ("iov", ctypes.POINTER(IoVec)),
+        ("iovlen", ctypes.c_size_t),
+        ("control", ctypes.c_void_p),
+        ("controllen", ctypes.c_size_t),
+        ("flags", ctypes.c_int),
+    ]
+
+
+class MMsgHdr(ctypes.Structure):
+    _fields_ = [("hdr", MsgHdr), ("len", ctypes.c_uint)]
+
+
 def until(holds, why, pause=0.01):
     """Waits until `holds()` is true."""
     end = time.monotonic() + DEADLINE
@@ -52,13 +72,17 @@ def add_loopback_address(address, length):
     until(lambda: route in subprocess.check_output(show, text=True), f"no route to {address}")
 
 
+def state(process):
+    """The letter of the state of a process's first thread."""
+    with open(f"/proc/{process}/stat") as stat:
+        return stat.read().rsplit(")", 1)[1].split()[0]
+
+
 def until_asleep(process, checks=10, pause=0.01):
     """Waits until the first thread of a process was found asleep `checks` times: it is in a call."""
     asleep = 0
     while asleep < checks:
-        with open(f"/proc/{process}/stat") as stat:
-            state = stat.read().rsplit(")", 1)[1].split()[0]
-        asleep = asleep + 1 if state == "S" else 0
+        asleep = asleep + 1 if state(process) == "S" else 0
         time.sleep(pause)
 
 

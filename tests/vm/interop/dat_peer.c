@@ -41,24 +41,20 @@ struct place my_place(void)
 
 static DAT_LMR_TRIPLET part(size_t offset, size_t len)
 {
-	DAT_LMR_TRIPLET part;
-
-	memset(&part, 0, sizeof(part));
-	part.virtual_address = (uintptr_t)buffer + offset;
-	part.segment_length = len;
-	part.lmr_context = lmr_context;
-	return part;
+	return (DAT_LMR_TRIPLET){
+		.virtual_address = (uintptr_t)buffer + offset,
+		.segment_length = len,
+		.lmr_context = lmr_context,
+	};
 }
 
 static DAT_RMR_TRIPLET remote(struct place at, size_t len)
 {
-	DAT_RMR_TRIPLET remote;
-
-	memset(&remote, 0, sizeof(remote));
-	remote.virtual_address = at.address;
-	remote.segment_length = len;
-	remote.rmr_context = at.key;
-	return remote;
+	return (DAT_RMR_TRIPLET){
+		.virtual_address = at.address,
+		.segment_length = len,
+		.rmr_context = at.key,
+	};
 }
 
 void post_receive(size_t offset, size_t len)

@@ -122,24 +122,20 @@ static void close_adapter(void)
 
 static DAT_LMR_TRIPLET piece(unsigned number)
 {
-	DAT_LMR_TRIPLET piece;
-
-	memset(&piece, 0, sizeof(piece));
-	piece.virtual_address = (uintptr_t)buffer + number * PIECE;
-	piece.segment_length = PIECE;
-	piece.lmr_context = at.lmr_context;
-	return piece;
+	return (DAT_LMR_TRIPLET){
+		.virtual_address = (uintptr_t)buffer + number * PIECE,
+		.segment_length = PIECE,
+		.lmr_context = at.lmr_context,
+	};
 }
 
 static DAT_RMR_TRIPLET remote(unsigned number)
 {
-	DAT_RMR_TRIPLET remote;
-
-	memset(&remote, 0, sizeof(remote));
-	remote.virtual_address = (uintptr_t)buffer + number * PIECE;
-	remote.segment_length = PIECE;
-	remote.rmr_context = at.rmr_context;
-	return remote;
+	return (DAT_RMR_TRIPLET){
+		.virtual_address = (uintptr_t)buffer + number * PIECE,
+		.segment_length = PIECE,
+		.rmr_context = at.rmr_context,
+	};
 }
 
 /* From the source of the pair, piece 2 * i, to its sink, piece 2 * i + 1. */

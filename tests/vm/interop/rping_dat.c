@@ -75,24 +75,20 @@ static DAT_EVENT next_event(DAT_EVD_HANDLE evd, const char *what)
 
 static DAT_LMR_TRIPLET part(void *from, size_t len)
 {
-	DAT_LMR_TRIPLET part;
-
-	memset(&part, 0, sizeof(part));
-	part.virtual_address = (uintptr_t)from;
-	part.segment_length = len;
-	part.lmr_context = lmr_context;
-	return part;
+	return (DAT_LMR_TRIPLET){
+		.virtual_address = (uintptr_t)from,
+		.segment_length = len,
+		.lmr_context = lmr_context,
+	};
 }
 
 static DAT_RMR_TRIPLET remote(struct place at, size_t len)
 {
-	DAT_RMR_TRIPLET remote;
-
-	memset(&remote, 0, sizeof(remote));
-	remote.virtual_address = at.address;
-	remote.segment_length = len;
-	remote.rmr_context = at.key;
-	return remote;
+	return (DAT_RMR_TRIPLET){
+		.virtual_address = at.address,
+		.segment_length = len,
+		.rmr_context = at.key,
+	};
 }
 
 static void finish(DAT_EVD_HANDLE evd, const char *what, size_t len)

@@ -7,26 +7,6 @@ WAIT_FOR_ALL, TRUNCATE = 0x100, 0x20
 TEXT = (bytes(range(251)) * (HUGE // 251 + 1))[:HUGE]
 
 
-class IoVec(ctypes.Structure):
-    _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
-
-
-class MsgHdr(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_void_p),
-        ("namelen", ctypes.c_uint),
-        ("iov", ctypes.POINTER(IoVec)),
-        ("iovlen", ctypes.c_size_t),
-        ("control", ctypes.c_void_p),
-        ("controllen", ctypes.c_size_t),
-        ("flags", ctypes.c_int),
-    ]
-
-
-class MMsgHdr(ctypes.Structure):
-    _fields_ = [("hdr", MsgHdr), ("len", ctypes.c_uint)]
-
-
 def parts(room, *sizes):
     """A list of adjacent buffers."""
     at = ctypes.addressof(room)

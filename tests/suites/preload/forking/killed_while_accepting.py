@@ -6,17 +6,12 @@ parent = os.getpid()
 listener = socket.create_server(("127.0.0.1", 0))
 
 
-def is_stopped():
-    with open(f"/proc/{parent}/stat") as stat:
-        return stat.read().rsplit(")", 1)[1].split()[0] == "T"
-
-
 def worker():
     assert select.select([listener], [], [], DEADLINE)[0]
     # The listening process does not answer while it is stopped.
     os.kill(parent, signal.SIGSTOP)
     try:
-        until(is_stopped, "the process runs")
+        until(lambda: state(parent) == "T", "the process runs")
         other = forked(listener.accept)
         until_asleep(other)
         os.kill(other, signal.SIGKILL)

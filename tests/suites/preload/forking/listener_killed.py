@@ -84,15 +84,10 @@ def kill(process):
     """Kills a process and waits for the end of all its threads, which keep its sockets open."""
     os.kill(process, signal.SIGKILL)
     try:
-        while os.listdir(f"/proc/{process}/task") != [str(process)] or not is_zombie(process):
+        while os.listdir(f"/proc/{process}/task") != [str(process)] or state(process) != "Z":
             time.sleep(0.01)
     except FileNotFoundError:
         pass
-
-
-def is_zombie(process):
-    with open(f"/proc/{process}/stat") as stat:
-        return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
 
 
 def play(way):

@@ -5,11 +5,6 @@ parent = os.getpid()
 listener = socket.create_server(("127.0.0.1", 0))
 
 
-def is_stopped():
-    with open(f"/proc/{parent}/stat") as stat:
-        return stat.read().rsplit(")", 1)[1].split()[0] == "T"
-
-
 def accept():
     try:
         return listener.accept()[0]
@@ -23,7 +18,7 @@ def worker():
     watching.register(listener, select.POLLIN)
     assert watching.poll(DEADLINE * 1000)
     os.kill(parent, signal.SIGSTOP)
-    until(is_stopped, "the process runs")
+    until(lambda: state(parent) == "T", "the process runs")
     try:
         peer = accept() or accept()
     finally:
