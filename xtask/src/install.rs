@@ -23,70 +23,52 @@ impl Need {
     }
 }
 
-/// The C compiler.
-pub(crate) const CC: Need = Need::new("cc", "gcc");
-/// Symbol tables.
-pub(crate) const NM: Need = Need::new("nm", "binutils");
-/// Compiler flags of a library.
-pub(crate) const PKG_CONFIG: Need = Need::new("pkg-config", "pkg-config");
-/// Runs the Makefile of the C examples.
-pub(crate) const MAKE: Need = Need::new("make", "make");
-/// OFA's transaction and performance tester, as Debian ships it.
-pub(crate) const DAPLTEST: Need = Need::new("dapltest", "dapl2-utils");
-/// OFA's smaller tests, in the same package.
-pub(crate) const DTEST: Need = Need::new("dtest", "dapl2-utils");
-/// OFA's headers, with which portable sources are compiled too.
-pub(crate) const OFA_HEADERS: Need = Need::new("/usr/include/dat2/udat.h", "libdapl-dev");
-/// The independent decoder of our frames.
-pub(crate) const TSHARK: Need = Need::new("tshark", "tshark");
-/// The capture program of Wireshark.
-pub(crate) const DUMPCAP: Need = Need::new("dumpcap", "wireshark-common");
-/// Networks of virtual Ethernet.
-pub(crate) const IP: Need = Need::new("ip", "iproute2");
-/// Drops packets in tests.
-pub(crate) const NFT: Need = Need::new("nft", "nftables");
-/// Delays packets.
-pub(crate) const TC: Need = Need::new("tc", "iproute2");
-/// The interpreter of programs that are independent of this project.
-pub(crate) const PYTHON: Need = Need::new("python3", "python3");
-/// A server that is independent of this project.
-pub(crate) const REDIS: Need = Need::new("redis-server", "redis-server");
-/// The load generator and the clients of redis.
-pub(crate) const REDIS_TOOLS: Need = Need::new("redis-benchmark", "redis-tools");
-/// Serves files from several processes.
-pub(crate) const NGINX: Need = Need::new("nginx", "nginx");
-/// Sends requests to a web server as fast as it can.
-pub(crate) const WRK: Need = Need::new("wrk", "wrk");
-/// A process for each connection; its own programs are in a directory of their version.
-pub(crate) const POSTGRES: Need = Need::new("pg_ctlcluster", "postgresql");
-/// Threads that share connections.
-pub(crate) const MEMCACHED: Need = Need::new("memcached", "memcached");
-/// Transfers bulk data in both directions.
-pub(crate) const IPERF3: Need = Need::new("iperf3", "iperf3");
-/// The client of many protocols.
-pub(crate) const CURL: Need = Need::new("curl", "curl");
-/// An FTP server.
-pub(crate) const VSFTPD: Need = Need::new("vsftpd", "vsftpd");
-/// A proxy that splices.
-pub(crate) const HAPROXY: Need = Need::new("haproxy", "haproxy");
-/// Starts a program for each connection.
-pub(crate) const INETD: Need = Need::new("inetd", "openbsd-inetd");
-/// Listens for a program that it starts with the first connection.
-pub(crate) const SOCKET_ACTIVATE: Need = Need::new("systemd-socket-activate", "systemd");
-/// Runtimes with networks of their own, in full runs.
-pub(crate) const NODE: Need = Need::new("node", "nodejs");
-/// Compiles and runs a Java source.
-pub(crate) const JAVA: Need = Need::new("javac", "default-jdk-headless");
-/// Runs an Erlang script.
-pub(crate) const ERLANG: Need = Need::new("escript", "erlang-base");
-/// Builds programs that make their system calls without the C library.
-pub(crate) const GO: Need = Need::new("go", "golang-go");
-/// A thread for each connection.
-pub(crate) const MARIADB: Need = Need::new("mariadbd", "mariadb-server");
-/// Counts system calls.
-pub(crate) const STRACE: Need = Need::new("strace", "strace");
-/// Memory errors in C programs that use the library.
-pub(crate) const VALGRIND: Need = Need::new("valgrind", "valgrind");
+/// Declares the programs, each with its package.
+macro_rules! needs {
+    ($($name:ident = $program:literal, $package:literal;)+) => {
+        $(pub(crate) const $name: Need = Need::new($program, $package);)+
+    };
+}
+
+needs! {
+    CC = "cc", "gcc"; // the C compiler
+    NM = "nm", "binutils"; // symbol tables
+    PKG_CONFIG = "pkg-config", "pkg-config"; // compiler flags of a library
+    MAKE = "make", "make"; // runs the Makefile of the C examples
+    // OFA's transaction and performance tester, as Debian ships it.
+    DAPLTEST = "dapltest", "dapl2-utils";
+    DTEST = "dtest", "dapl2-utils"; // OFA's smaller tests, in the same package
+    // OFA's headers, with which portable sources are compiled too.
+    OFA_HEADERS = "/usr/include/dat2/udat.h", "libdapl-dev";
+    TSHARK = "tshark", "tshark"; // the independent decoder of our frames
+    DUMPCAP = "dumpcap", "wireshark-common"; // the capture program of Wireshark
+    IP = "ip", "iproute2"; // networks of virtual Ethernet
+    NFT = "nft", "nftables"; // drops packets in tests
+    TC = "tc", "iproute2"; // delays packets
+    // The interpreter of programs that are independent of this project.
+    PYTHON = "python3", "python3";
+    REDIS = "redis-server", "redis-server"; // a server that is independent of this project
+    REDIS_TOOLS = "redis-benchmark", "redis-tools"; // the load generator and the clients of redis
+    NGINX = "nginx", "nginx"; // serves files from several processes
+    WRK = "wrk", "wrk"; // sends requests to a web server as fast as it can
+    // A process for each connection; its own programs are in a directory of their version.
+    POSTGRES = "pg_ctlcluster", "postgresql";
+    MEMCACHED = "memcached", "memcached"; // threads that share connections
+    IPERF3 = "iperf3", "iperf3"; // transfers bulk data in both directions
+    CURL = "curl", "curl"; // the client of many protocols
+    VSFTPD = "vsftpd", "vsftpd"; // an FTP server
+    HAPROXY = "haproxy", "haproxy"; // a proxy that splices
+    INETD = "inetd", "openbsd-inetd"; // starts a program for each connection
+    // Listens for a program that it starts with the first connection.
+    SOCKET_ACTIVATE = "systemd-socket-activate", "systemd";
+    NODE = "node", "nodejs"; // runtimes with networks of their own, in full runs
+    JAVA = "javac", "default-jdk-headless"; // compiles and runs a Java source
+    ERLANG = "escript", "erlang-base"; // runs an Erlang script
+    GO = "go", "golang-go"; // builds programs that make their system calls without the C library
+    MARIADB = "mariadbd", "mariadb-server"; // a thread for each connection
+    STRACE = "strace", "strace"; // counts system calls
+    VALGRIND = "valgrind", "valgrind"; // memory errors in C programs that use the library
+}
 
 /// Returns those of `needs` that are not on this machine.
 pub(crate) fn missing(needs: &[Need]) -> Vec<Need> {
