@@ -24,6 +24,18 @@ macro_rules! call {
 }
 pub(crate) use call;
 
+/// Calls a slot of the table, which must succeed.
+macro_rules! succeed {
+    ($dat:expr, $slot:ident $(, $arg:expr)* $(,)?) => {
+        assert_eq!(
+            $crate::harness::call!($dat, $slot $(, $arg)*),
+            $crate::harness::SUCCESS,
+            stringify!($slot)
+        )
+    };
+}
+pub(crate) use succeed;
+
 pub(crate) const SUCCESS: u32 = 0;
 /// A timeout that is longer than any step takes, so that only a lost wake-up reaches it.
 pub(crate) const LONG_US: u32 = 60_000_000;

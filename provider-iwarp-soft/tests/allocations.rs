@@ -94,7 +94,8 @@ fn a_blocked_consumer_causes_no_allocation() {
     let waker = Arc::new(Waker::new());
     let sleeps = least(|| {
         node.rnic.arm_cq(&cq, false);
-        node.rnic.wait(&[&cq], &waker, Some(Duration::from_millis(1)));
+        node.rnic
+            .wait(&[&cq], &waker, Some(Duration::from_millis(1)));
     });
     assert_eq!(sleeps, 0);
 }

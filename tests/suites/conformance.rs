@@ -28,7 +28,9 @@ type Configuration = fn(&str) -> Result<Option<Finished>>;
 const CONFIGURATIONS: [(&str, Configuration); 4] = [
     ("soft-lo", |name| loopback(name, "")),
     ("soft-no-crc", |name| loopback(name, "local=off crc=off")),
-    ("soft-short", |name| loopback(name, "local=off fpdu_max=1442")),
+    ("soft-short", |name| {
+        loopback(name, "local=off fpdu_max=1442")
+    }),
     ("soft-veth", veth),
 ];
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 use stack_tests::frame_writer::Fpdu;
+use stack_tests::rows;
 
 use super::arena::pattern;
 use super::attack::{Attack, Shot, Verdict, run};
@@ -34,7 +35,6 @@ enum Outcome {
     Places(fn() -> (usize, Vec<u8>)),
 }
 use Outcome::{Ends, Partial, Places, Same};
-use stack_tests::rows;
 
 /// A field of a message, its new value, and the effect.
 type Row = (Kind, &'static str, Value, Outcome);

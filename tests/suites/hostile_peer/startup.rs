@@ -101,17 +101,25 @@ fn ask(victim: &Victim, request: &[u8], answer: Answer) -> Result<()> {
     victim.bystander_is_fine()
 }
 
-fn ask_all(cases: impl IntoIterator<Item = (String, Vec<u8>, Answer)>) -> Result<()> {
-    let victim = Victim::new()?;
+/// Runs all cases, each with its name, a frame and the expected reaction.
+fn run<T>(
+    victim: &Victim,
+    cases: impl IntoIterator<Item = (String, Vec<u8>, T)>,
+    run_one: fn(&Victim, &[u8], T) -> Result<()>,
+) -> Result<()> {
     let mut faults = Vec::new();
-    for (name, request, answer) in cases {
-        if let Err(fault) = ask(&victim, &request, answer) {
+    for (name, frame, expected) in cases {
+        if let Err(fault) = run_one(victim, &frame, expected) {
             faults.push(format!("{name}: {fault:#}"));
             victim.settle()?;
         }
     }
     ensure!(faults.is_empty(), "{}", faults.join("\n"));
     victim.no_descriptor_is_left()
+}
+
+fn ask_all(cases: impl IntoIterator<Item = (String, Vec<u8>, Answer)>) -> Result<()> {
+    run(&Victim::new()?, cases, ask)
 }
 
 fn plain_request() -> Frame {
@@ -295,16 +303,7 @@ fn answer(victim: &Victim, reply: &[u8], outcome: Outcome) -> Result<()> {
 }
 
 fn answer_all(cases: impl IntoIterator<Item = (String, Vec<u8>, Outcome)>) -> Result<()> {
-    let victim = Victim::on(ONCE_IA)?;
-    let mut faults = Vec::new();
-    for (name, reply, outcome) in cases {
-        if let Err(fault) = answer(&victim, &reply, outcome) {
-            faults.push(format!("{name}: {fault:#}"));
-            victim.settle()?;
-        }
-    }
-    ensure!(faults.is_empty(), "{}", faults.join("\n"));
-    victim.no_descriptor_is_left()
+    run(&Victim::on(ONCE_IA)?, cases, answer)
 }
 
 #[test]

@@ -29,8 +29,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use libtest_mimic::{Arguments, Trial};
-use stack_tests::OffloadProtocol;
-use stack_tests::rows;
+use stack_tests::{OffloadProtocol, rows};
 
 type Test = fn(&'static OffloadProtocol) -> Result<()>;
 

@@ -18,7 +18,7 @@ use dat_api::abi::DatProviderInfo;
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
 
 use super::{
-    DEADLINE, connected, on_stack, pattern, timed, timed_pair,
+    DEADLINE, connected, on_stack, patterned, timed, timed_pair,
     unusual_ends::{directly, over_tcp},
 };
 
@@ -103,8 +103,7 @@ fn memory_that_is_advertised_before_the_event_of_its_connection_is_read() -> Res
         let (client, server) = overtaking(&early, &listener)?;
         timed(&client);
         timed(&server);
-        let mut expected = vec![0; 1 << 20];
-        pattern(0, &mut expected);
+        let expected = patterned(0, 1 << 20);
         thread::scope(|scope| {
             let writer = scope.spawn(|| (&client).write_all(&expected));
             let reader = scope.spawn(|| {
@@ -136,8 +135,7 @@ fn a_long_write_whose_memory_is_not_registered_waits_for_room() -> Result<()> {
         let params = "net=short mr_len=200000";
         let stack = in_memory("memory-short", params, config)?;
         let (client, server) = timed_pair(&stack)?;
-        let mut expected = vec![0; 4 << 20];
-        pattern(0, &mut expected);
+        let expected = patterned(0, 4 << 20);
         thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 let mut end = [0; 3];

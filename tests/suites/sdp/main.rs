@@ -113,6 +113,13 @@ fn pattern(at: u64, into: &mut [u8]) {
     }
 }
 
+/// Bytes of the stream from `at` on.
+fn patterned(at: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    pattern(at, &mut bytes);
+    bytes
+}
+
 /// Makes calls on `stream` that block for [`DEADLINE`] fail.
 fn timed(stream: &SdpStream) {
     stream.set_options(Options {
@@ -614,8 +621,7 @@ fn a_slow_reader_gets_all_of_a_closed_socket() -> Result<()> {
         let outcome = on_stack(config, |stack| {
             let (client, server) = connected(stack)?;
             timed(&client);
-            let mut bytes = vec![0; 64 << 10];
-            pattern(0, &mut bytes);
+            let bytes = patterned(0, 64 << 10);
             (&server).write_all(&bytes)?;
             drop(server);
             let mut got = Vec::new();

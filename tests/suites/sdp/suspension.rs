@@ -15,7 +15,7 @@ use rustix::event::PollFlags;
 use sdp_over_dat::{Config, Readiness, SdpListener, SdpStream, Stack, SuspendError, Watch};
 use stack_tests::IA_NAME;
 
-use super::{DEADLINE, LIBRARIES, await_poll, connected, on_stack, pattern, timed, timed_pair};
+use super::{DEADLINE, LIBRARIES, await_poll, connected, on_stack, patterned, timed, timed_pair};
 
 /// Set in the process that continues a connection.
 const CHILD_ENV: &str = "SDP_SUITE_CONTINUES";
@@ -24,8 +24,7 @@ const CHILD_ENV: &str = "SDP_SUITE_CONTINUES";
 const PORT: &str = "PORT ";
 
 fn stream(from: u64, to: u64) -> Vec<u8> {
-    let mut bytes = vec![0; (to - from) as usize];
-    pattern(from, &mut bytes);
+    let bytes = patterned(from, (to - from) as usize);
     bytes
 }
 

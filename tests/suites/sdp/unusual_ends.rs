@@ -17,7 +17,7 @@ use rustix::net::sockopt;
 use sdp_over_dat::{Config, Options, Rendezvous, SdpStream, Stack};
 use stack_tests::{IA_NAME, awaited, until};
 
-use super::{DEADLINE, connected, despite_pauses, on_stack, pattern, timed, timed_pair};
+use super::{DEADLINE, connected, despite_pauses, on_stack, patterned, timed, timed_pair};
 
 /// Both ends of a connection over TCP sockets, before the active side has sent its first message.
 /// `between` makes the TCP connection, and returns both sockets.
@@ -206,8 +206,7 @@ fn close_behind_a_slow_link(
         timed(&server);
         timed(&client);
 
-        let mut sent = vec![0; 700 << 10];
-        pattern(0, &mut sent);
+        let sent = patterned(0, 700 << 10);
         (&client).write_all(&sent)?;
         drop(client);
         let mut received = Vec::new();

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use sdp_over_dat::{Config, Options, SdpStream};
 use stack_tests::until;
 
-use super::{connected, on_stack, pattern, timed, transfer};
+use super::{connected, on_stack, pattern, patterned, timed, transfer};
 
 /// Sockets whose readers advertise their memory from 20,000 bytes on.
 fn config() -> Config {
@@ -51,8 +51,7 @@ fn pipelined(stack: &sdp_over_dat::Stack) -> Result<(SdpStream, SdpStream)> {
 fn a_reader_that_waits_is_written_to() -> Result<()> {
     on_stack(config(), |stack| {
         let (client, server) = pipelined(stack)?;
-        let mut expected = vec![0; LONG];
-        pattern(0, &mut expected);
+        let expected = patterned(0, LONG);
         for round in 1..=20_u64 {
             // Bytes of the ring, of the writer's memory, and of memory that would be advertised.
             let len = [25_000, 60_000, LONG][round as usize % 3];
@@ -222,8 +221,7 @@ fn a_read_whose_timeout_passes_takes_its_memory_back() -> Result<()> {
             }
             ensure!(counts == (1, 0, 1), "{after:?}");
             timed(&server);
-            let mut expected = vec![0; 25_000];
-            pattern(0, &mut expected);
+            let expected = patterned(0, 25_000);
             (&client).write_all(&expected)?;
             let mut into = vec![0; 25_000];
             (&server).read_exact(&mut into)?;
@@ -245,8 +243,7 @@ fn a_read_whose_timeout_passes_returns_the_bytes_that_were_written() -> Result<(
         with_patience(|timeout| {
             let (client, server) = pipelined(stack)?;
             set_read_timeout(&server, timeout);
-            let mut expected = vec![0; 60_000];
-            pattern(0, &mut expected);
+            let expected = patterned(0, 60_000);
             let mut memory = vec![0xa5; LONG];
             let read = thread::scope(|scope| {
                 let reads = scope.spawn(|| server.receive_all(&mut memory));
@@ -288,8 +285,7 @@ fn a_timeout_and_the_peers_write_may_cross() -> Result<()> {
             set_read_timeout(&server, TIMEOUT);
             let len = [25_000, 60_000, LONG][rounds as usize % 3];
             rounds += 1;
-            let mut chunk = vec![0; len];
-            pattern(sent, &mut chunk);
+            let chunk = patterned(sent, len);
             let mut memory = vec![0xa5; LONG];
             let got = thread::scope(|scope| {
                 let reads = scope.spawn(|| server.receive_all(&mut memory));
@@ -298,8 +294,7 @@ fn a_timeout_and_the_peers_write_may_cross() -> Result<()> {
                 taken(reads.join().expect("a reader that does not panic"))
             })?;
             sent += len as u64;
-            let mut expected = vec![0; got];
-            pattern(received, &mut expected);
+            let expected = patterned(received, got);
             ensure!(memory[..got] == expected, "other bytes in round {rounds}");
             let rest = &memory[got..];
             ensure!(rest.iter().all(|byte| *byte == 0xa5), "round {rounds}");
@@ -307,8 +302,7 @@ fn a_timeout_and_the_peers_write_may_cross() -> Result<()> {
             timed(&server);
             let mut late = vec![0; (sent - received) as usize];
             (&server).read_exact(&mut late)?;
-            let mut expected = vec![0; late.len()];
-            pattern(received, &mut expected);
+            let expected = patterned(received, late.len());
             ensure!(late == expected, "other bytes after round {rounds}");
             received = sent;
             ensure!(

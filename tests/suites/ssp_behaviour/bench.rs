@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use dat_api::abi::DatReturnType;
@@ -140,6 +140,14 @@ pub(crate) fn pair_over(listener: &TcpListener) -> Result<(TcpStream, TcpStream)
     Ok((active, passive))
 }
 
+/// A consumer, its unconnected endpoint, and both ends of a TCP connection.
+pub(crate) fn unconnected() -> Result<(Node, Ep, TcpStream, TcpStream)> {
+    let node = Node::new()?;
+    let ep = node.ep()?;
+    let (one, other) = pair()?;
+    Ok((node, ep, one, other))
+}
+
 /// A connection that was a socket pair before.
 #[derive(Debug)]
 pub(crate) struct Connected {
@@ -185,8 +193,8 @@ pub(crate) fn accept(request: Cr) -> Result<Ep> {
     Ok(request.accept(None, b"")?)
 }
 
-/// Waits for an attempt that must fail. Returns the event and the socket.
-pub(crate) fn failure(ep: &Ep) -> Result<(ConnectionKind, TcpStream, Vec<u8>)> {
+/// Waits for an attempt that must end with `expected`. Returns the socket and the private data.
+pub(crate) fn failure(ep: &Ep, expected: ConnectionKind) -> Result<(TcpStream, Vec<u8>)> {
     let Err(error) = ep.wait_established(Some(DEADLINE)) else {
         anyhow::bail!("a connection was established");
     };
@@ -198,9 +206,10 @@ pub(crate) fn failure(ep: &Ep) -> Result<(ConnectionKind, TcpStream, Vec<u8>)> {
     let ConnectFailure::Ended(kind) = reason else {
         anyhow::bail!("no outcome: {reason}");
     };
+    ensure!(kind == expected, "{kind}");
     ensure!(ep.state()? == EpState::Disconnected, "{:?}", ep.state()?);
     let socket = socket.context("the socket was not returned")?;
-    Ok((kind, socket.into(), private_data))
+    Ok((socket.into(), private_data))
 }
 
 /// Checks that both ends work in streaming mode.
@@ -221,16 +230,6 @@ pub(crate) fn expect_bytes(mut stream: &TcpStream, expected: &[u8]) -> Result<()
         .read_exact(&mut bytes)
         .with_context(|| format!("reading {}", expected.escape_ascii()))?;
     ensure!(bytes == expected, "{}", bytes.escape_ascii());
-    Ok(())
-}
-
-/// Waits until `condition` holds.
-pub(crate) fn until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
-    let end = Instant::now() + DEADLINE;
-    while !condition()? {
-        ensure!(Instant::now() < end, "not within {DEADLINE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
     Ok(())
 }
 

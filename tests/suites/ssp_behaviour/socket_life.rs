@@ -12,11 +12,11 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use socket2::SockRef;
 use stack_tests::raw::{REPLY, REQUEST, RawPeer};
-use stack_tests::{NetSpace, available, not_run};
+use stack_tests::{NetSpace, available, not_run, until};
 
 use super::bench::{
     Connected, DEADLINE, Node, accept, connect, failure, identity, pair, pair_over, refused,
-    stream_both_ways, until,
+    stream_both_ways,
 };
 
 /// Options that a consumer may have chosen, as the system reports them.
@@ -110,8 +110,7 @@ fn options_that_would_stall_rdma_are_set_aside_while_the_provider_has_the_socket
     asker.start_connect_socket(active, Some(DEADLINE), b"")?;
     let request = ssp.wait_request(Some(DEADLINE))?;
     let passive = TcpStream::from(request.reject(b"")?.context("the request has no socket")?);
-    let (kind, active, _) = failure(&asker)?;
-    ensure!(kind == ConnectionKind::PeerRejected, "{kind}");
+    let (active, _) = failure(&asker, ConnectionKind::PeerRejected)?;
     for socket in [&active, &passive] {
         ensure!(get_int(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT)? == 65_536);
         ensure!(SockRef::from(socket).tcp_cork()?);
@@ -164,10 +163,10 @@ fn the_connection_runs_over_the_very_socket_and_its_route() -> Result<()> {
 }
 
 /// Waits until neither number refers to its former file any more.
-fn expect_released(connected: &Connected, before: &[Option<String>; 2]) -> Result<()> {
-    until("the sockets are released", || {
-        Ok((0..2).all(|i| identity(connected.numbers[i]) != before[i]))
-    })
+fn expect_released(numbers: [RawFd; 2], before: &[Option<String>; 2]) -> Result<()> {
+    let is_other = |at: usize| identity(numbers[at]) != before[at];
+    until!(is_other(0) && is_other(1), "the sockets are not released");
+    Ok(())
 }
 
 /// A connection, and the former targets of its socket numbers.
@@ -189,7 +188,7 @@ fn disconnecting_releases_the_sockets_to_the_system() -> Result<()> {
         connected.active.disconnect(how)?;
         connected.active.wait_disconnected(Some(DEADLINE))?;
         connected.passive.wait_disconnected(Some(DEADLINE))?;
-        expect_released(&connected, &before)?;
+        expect_released(connected.numbers, &before)?;
         ensure!(
             connected.active.take_socket().is_none(),
             "the socket was returned"
@@ -210,9 +209,7 @@ fn destroying_an_endpoint_releases_the_sockets_to_the_system() -> Result<()> {
     drop(active);
     passive.wait_disconnected(Some(DEADLINE))?;
     drop(passive);
-    until("the sockets are released", || {
-        Ok((0..2).all(|i| identity(numbers[i]) != before[i]))
-    })
+    expect_released(numbers, &before)
 }
 
 /// A connection whose active end is a raw peer.
@@ -244,7 +241,7 @@ fn a_broken_connection_releases_its_socket_promptly() -> Result<()> {
             drop(peer);
         }
         ep.wait_disconnected(Some(DEADLINE))?;
-        until("the socket is released", || Ok(identity(number) != before))?;
+        until!(identity(number) != before, "the socket is not released");
     }
     Ok(())
 }
@@ -277,13 +274,10 @@ fn an_accept_that_the_peer_does_not_complete_returns_the_socket() -> Result<()> 
     ensure!(reply.starts_with(b"MPA ID Rep Frame"), "{reply:?}");
     // No connection was established over the socket, so the provider releases it.
     drop(peer);
-    let (kind, socket, _) = failure(&ep)?;
-    ensure!(kind == ConnectionKind::AcceptCompletionError, "{kind}");
+    let (socket, _) = failure(&ep, ConnectionKind::AcceptCompletionError)?;
     ensure!(socket.as_raw_fd() == number);
     drop(ssp);
-    until("the provider lets go", || {
-        Ok(numbers_of(&before)?.len() <= 1)
-    })?;
+    until!(numbers_of(&before)?.len() <= 1, "the provider keeps it");
     ensure!(
         numbers_of(&before)? == [number],
         "closed under its owner's hands"
@@ -354,7 +348,6 @@ fn an_unreachable_peer_is_reported_and_the_socket_is_returned() -> Result<()> {
     }
     let ep = node.ep()?;
     ep.start_connect_socket(active, Some(DEADLINE), b"")?;
-    let (kind, _socket, _) = failure(&ep)?;
-    ensure!(kind == ConnectionKind::Unreachable, "{kind}");
+    let (_socket, _) = failure(&ep, ConnectionKind::Unreachable)?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use stack_tests::raw::{REQUEST, RawPeer};
 
 use super::bench::{
     DEADLINE, Node, accept, connect, expect_bytes, failure, pair, refused, stream_both_ways,
-    unsupported_sockets,
+    unconnected, unsupported_sockets,
 };
 use super::raw_calls::{
     cr_accept, cr_param, ep_modify, ep_param, next_arrival, next_event, ssp_create, ssp_free,
@@ -60,9 +60,7 @@ fn a_final_message_larger_than_the_socket_buffer_is_sent_completely() -> Result<
 
 #[test]
 fn without_a_final_message_nothing_is_sent() -> Result<()> {
-    let node = Node::new()?;
-    let (peer, socket) = pair()?;
-    let ep = node.ep()?;
+    let (node, ep, peer, socket) = unconnected()?;
     let socket = node.arm(socket, &ep)?.free()?.expect("no request");
     TcpStream::from(socket).write_all(b"first")?;
     expect_bytes(&peer, b"first")
@@ -121,9 +119,7 @@ fn a_descriptor_that_is_no_socket_is_an_invalid_parameter() -> Result<()> {
 
 #[test]
 fn invalid_handles_are_refused_one_by_one() -> Result<()> {
-    let node = Node::new()?;
-    let (peer, socket) = pair()?;
-    let ep = node.ep()?;
+    let (node, ep, peer, socket) = unconnected()?;
     let (ia, evd) = (node.ia.as_raw(), node.requests.as_raw());
     let cases = [
         (ep.as_raw(), ep.as_raw(), evd, "ia"),
@@ -285,8 +281,8 @@ fn after_a_reject_the_same_endpoint_and_socket_serve_again() -> Result<()> {
         .reject(b"not yet")?
         .expect("the request has the socket");
     ensure!(ep.state()? == EpState::Unconnected);
-    let (kind, active, reason) = failure(&asker)?;
-    ensure!(kind == ConnectionKind::PeerRejected && reason == b"not yet");
+    let (active, reason) = failure(&asker, ConnectionKind::PeerRejected)?;
+    ensure!(reason == b"not yet");
 
     // The first service point still exists, but is not operational. A second one takes the socket.
     let again = node.arm(passive, &ep)?;

@@ -7,7 +7,9 @@ use anyhow::{Result, ensure};
 use dat_api::Ep;
 use dat_api::abi::*;
 
-use super::bench::{Node, pair};
+use stack_tests::until;
+
+use super::bench::{Node, unconnected};
 use super::raw_calls::{ssp_create, ssp_free, ssp_query, ssp_query_into};
 
 fn service_point(node: &Node, ep: &Ep, socket: i32) -> Result<DatIwSspHandle> {
@@ -22,9 +24,7 @@ fn service_point(node: &Node, ep: &Ep, socket: i32) -> Result<DatIwSspHandle> {
 
 #[test]
 fn every_requested_parameter_is_filled() -> Result<()> {
-    let node = Node::new()?;
-    let (_peer, socket) = pair()?;
-    let ep = node.ep()?;
+    let (node, ep, _peer, socket) = unconnected()?;
     let ssp = service_point(&node, &ep, socket.as_raw_fd())?;
     let asked = |mask| ssp_query(ssp, mask).map_err(|code| anyhow::anyhow!("{mask:#x}: {code:?}"));
     for mask in 1..=DAT_IW_SSP_FIELD_ALL {
@@ -43,9 +43,7 @@ fn every_requested_parameter_is_filled() -> Result<()> {
 
 #[test]
 fn an_invalid_mask_or_no_structure_is_an_invalid_parameter() -> Result<()> {
-    let node = Node::new()?;
-    let (_peer, socket) = pair()?;
-    let ep = node.ep()?;
+    let (node, ep, _peer, socket) = unconnected()?;
     let ssp = service_point(&node, &ep, socket.as_raw_fd())?;
     for mask in [0x20, 0x3F, u32::MAX, 0x8000_0000] {
         ensure!(ssp_query(ssp, mask).is_err_and(|code| code.is(DAT_INVALID_PARAMETER)));
@@ -74,22 +72,22 @@ fn handles_of_other_objects_are_invalid() -> Result<()> {
 
 #[test]
 fn many_threads_may_query_while_the_socket_goes_down() -> Result<()> {
-    let node = Node::new()?;
-    let (peer, socket) = pair()?;
-    let ep = node.ep()?;
+    let (node, ep, peer, socket) = unconnected()?;
     let ssp = service_point(&node, &ep, socket.as_raw_fd())?;
     // Handles are plain values that any thread may use, so the test passes this one as a number.
     let number = ssp.expose_provenance();
     std::thread::scope(|scope| {
         let watch = || -> Result<()> {
             let ssp = ptr::with_exposed_provenance_mut(number);
-            super::bench::until("it is seen going down", || {
+            let is_down = || -> Result<bool> {
                 let param = ssp_query(ssp, DAT_IW_SSP_FIELD_ALL)
                     .map_err(|code| anyhow::anyhow!("{code:?}"))?;
                 let is_down = param.ssp_state == DAT_IW_SSP_STATE_NON_OPERATIONAL;
                 ensure!(is_down == (param.socket_id == -1), "half a change was seen");
                 Ok(is_down)
-            })
+            };
+            until!(is_down()?, "it does not go down");
+            Ok(())
         };
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(watch)).collect();
         drop(peer);
