@@ -9,8 +9,8 @@ use std::sync::Arc;
 use anyhow::{Result, bail, ensure};
 use ops::rules::Role;
 use ops::{
-    Capabilities, DecisionTrace, KernelConnection, KernelService, KernelSockets, KernelTarget, Local,
-    Offer, OffloadProtocol, Plan, Reason, Registration, Sockets, Way,
+    Capabilities, DecisionTrace, KernelConnection, KernelService, KernelSockets, KernelTarget,
+    Local, Offer, OffloadProtocol, Plan, Reason, Registration, Sockets, Way,
 };
 use rustix::io::Errno;
 use rustix::net::SocketFlags;

@@ -24,8 +24,7 @@ const CHILD_ENV: &str = "SDP_SUITE_CONTINUES";
 const PORT: &str = "PORT ";
 
 fn stream(from: u64, to: u64) -> Vec<u8> {
-    let bytes = patterned(from, (to - from) as usize);
-    bytes
+    patterned(from, (to - from) as usize)
 }
 
 fn listen(stack: &Stack) -> Result<SdpListener> {

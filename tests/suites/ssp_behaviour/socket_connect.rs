@@ -247,7 +247,11 @@ fn an_unsupported_kind_of_socket_is_an_invalid_state() -> Result<()> {
 fn a_reject_is_reported_with_its_private_data_and_returns_both_sockets() -> Result<()> {
     let node = Node::new()?;
     let (asker, _ep, _ssp, request) = node.requested(b"")?;
-    let passive = TcpStream::from(request.reject(b"why not")?.expect("the request has a socket"));
+    let passive = TcpStream::from(
+        request
+            .reject(b"why not")?
+            .expect("the request has a socket"),
+    );
     let (active, reason) = failure(&asker, ConnectionKind::PeerRejected)?;
     ensure!(reason == b"why not");
     stream_both_ways(&active, &passive)
