@@ -8,7 +8,7 @@ use dat_abi::*;
 use crate::cno::Cno;
 use crate::fake_rnic::FakeRnic;
 use crate::handle::Handle;
-use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, software_word, succeed};
+use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, refused, software_word, succeed};
 
 const EMPTY: u32 = 0x000D_0000;
 
@@ -55,15 +55,9 @@ fn evds_of_another_ia_are_refused() {
 fn creation_and_query_check_their_arguments() {
     let dat = Dat::open();
     let agent = DatOsWaitProxyAgent::zeroed();
-    assert_eq!(
-        call!(dat, cno_create, dat.ia, agent, ptr::null_mut()),
-        0x8006_0027
-    );
+    refused!(dat, cno_create, dat.ia, agent, ptr::null_mut() => 0x8006_0027);
     let cno = dat.cno();
-    assert_eq!(
-        call!(dat, cno_query, cno, DAT_CNO_FIELD_ALL, ptr::null_mut()),
-        0x8006_0027
-    );
+    refused!(dat, cno_query, cno, DAT_CNO_FIELD_ALL, ptr::null_mut() => 0x8006_0027);
     let mut param = DatCnoParam::zeroed();
     succeed!(dat, cno_query, cno, 0xFFFF_FFFF, &raw mut param);
     assert_eq!(param.proxy_type, DAT_PROXY_TYPE_AGENT);
@@ -342,15 +336,9 @@ fn descriptor_calls_check_their_out_pointers() {
     let dat = Dat::open();
     let (mut fd, mut cno) = (-1, ptr::null_mut());
     let none = ptr::null_mut();
-    assert_eq!(
-        call!(dat, cno_fd_create, dat.ia, none, &raw mut cno),
-        0x8006_0026
-    );
+    refused!(dat, cno_fd_create, dat.ia, none, &raw mut cno => 0x8006_0026);
     let none = ptr::null_mut();
-    assert_eq!(
-        call!(dat, cno_fd_create, dat.ia, &raw mut fd, none),
-        0x8006_0027
-    );
+    refused!(dat, cno_fd_create, dat.ia, &raw mut fd, none => 0x8006_0027);
     let none = ptr::null_mut();
     assert_eq!(call!(dat, cno_trigger, dat.cno(), none), 0x8006_0026);
 }

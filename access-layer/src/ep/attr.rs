@@ -325,30 +325,11 @@ mod tests {
 
     fn limits() -> RnicAttr {
         RnicAttr {
-            adapter_name: String::new(),
-            vendor_name: String::new(),
-            address: ([127, 0, 0, 1], 0).into(),
-            private_data_len_max: 508,
-            qp_max: 8,
             wr_max: 100,
-            sge_max: 8,
             read_sge_max: 2,
-            cq_max: 8,
-            cqe_max: 100,
-            mr_max: 8,
-            mr_len_max: 1 << 32,
-            mw_max: 0,
-            pd_max: 8,
             srq_max: 0,
-            srq_wr_max: 0,
-            ird_max: 16,
-            ord_max: 16,
-            message_len_max: u32::MAX,
-            socket_service_points: true,
             immediate_and_atomics: false,
-            zero_based_regions: true,
-            recv_watermarks: true,
-            named: Vec::new(),
+            ..crate::scripted_rnic::attr()
         }
     }
 

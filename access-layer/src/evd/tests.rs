@@ -10,7 +10,7 @@ use crate::ep::Ep;
 use crate::evd::Evd;
 use crate::evd::wait::WakeOn;
 use crate::fake_rnic::FakeRnic;
-use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, dto, software_word, succeed};
+use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, dto, refused, software_word, succeed};
 use crate::rnic::{AsyncEvent, CqToken};
 
 const THRESHOLD: DatCompletionFlags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
@@ -72,10 +72,7 @@ fn creation_checks_its_arguments() {
         Err(0x8005_0013)
     );
     let evd_out = ptr::null_mut();
-    assert_eq!(
-        call!(dat, evd_create, dat.ia, 8, null, DAT_EVD_DTO_FLAG, evd_out),
-        0x8006_0029
-    );
+    refused!(dat, evd_create, dat.ia, 8, null, DAT_EVD_DTO_FLAG, evd_out => 0x8006_0029);
     let mut evd = null;
     let code = call!(
         dat,
@@ -149,10 +146,7 @@ fn an_empty_evd_reports_it_with_the_class_bit_only_without_a_cq() {
         Err(0x800D_0000)
     );
     assert_eq!(dat.dequeue(dat.async_evd).map(drop), Err(0x800D_0000));
-    assert_eq!(
-        call!(dat, evd_dequeue, dat.async_evd, ptr::null_mut()),
-        0x8006_0026
-    );
+    refused!(dat, evd_dequeue, dat.async_evd, ptr::null_mut() => 0x8006_0026);
 }
 
 #[test]
@@ -173,14 +167,8 @@ fn wait_checks_its_arguments() {
     let evd = dat.evd(DAT_EVD_SOFTWARE_FLAG);
     let (mut event, mut nmore) = (DatEvent::zeroed(), 0);
     let no_event = ptr::null_mut();
-    assert_eq!(
-        call!(dat, evd_wait, evd, 0, 1, no_event, &raw mut nmore),
-        0x8006_0028
-    );
-    assert_eq!(
-        call!(dat, evd_wait, evd, 0, 1, &raw mut event, ptr::null_mut()),
-        0x8006_0029
-    );
+    refused!(dat, evd_wait, evd, 0, 1, no_event, &raw mut nmore => 0x8006_0028);
+    refused!(dat, evd_wait, evd, 0, 1, &raw mut event, ptr::null_mut() => 0x8006_0029);
     for threshold in [0, -1, i32::MIN, i32::MAX, param(&dat, evd).evd_qlen + 1] {
         assert_eq!(
             dat.wait(evd, 0, threshold).map(drop),

@@ -92,54 +92,29 @@ fn bad_arguments_of_a_creation_are_named() {
     let (ia, ep) = (bench.ia.handle().as_dat(), ep.handle().as_dat());
     let evd = bench.cr.handle().as_dat();
     let mut ssp: DatIwSspHandle = NULL;
-    let create = |ia,
-                  ep: DatHandle,
-                  evd: DatHandle,
-                  message: DatPvoid,
-                  len: c_int,
-                  out: *mut DatIwSspHandle| {
-        fields(call!(
+    let out = &raw mut ssp;
+    let (handle, argument) = (DAT_INVALID_HANDLE, DAT_INVALID_PARAMETER);
+    for (ia, ep, evd, len, out, ty, subtype) in [
+        (evd, ep, evd, 0, out, handle, DAT_INVALID_HANDLE_IA),
+        (ia, evd, evd, 0, out, handle, DAT_INVALID_HANDLE_EP),
+        (ia, ep, ep, 0, out, handle, DAT_INVALID_HANDLE_EVD_CR),
+        (ia, ep, NULL, 0, out, handle, DAT_INVALID_HANDLE_EVD_CR),
+        (ia, ep, evd, 1, out, argument, DAT_INVALID_ARG5),
+        (ia, ep, evd, -1, out, argument, DAT_INVALID_ARG6),
+        (ia, ep, evd, 0, null_out(), argument, DAT_INVALID_ARG7),
+    ] {
+        let code = call!(
             ia,
             DAT_IW_SSP_CREATE_OP,
             17 as c_int,
             ep,
             evd,
-            message,
-            len,
+            NULL,
+            len as c_int,
             out
-        ))
-    };
-    let out = &raw mut ssp;
-    let handle = |subtype| (DAT_INVALID_HANDLE, subtype);
-    let argument = |subtype| (DAT_INVALID_PARAMETER, subtype);
-    assert_eq!(
-        create(evd, ep, evd, NULL, 0, out),
-        handle(DAT_INVALID_HANDLE_IA)
-    );
-    assert_eq!(
-        create(ia, evd, evd, NULL, 0, out),
-        handle(DAT_INVALID_HANDLE_EP)
-    );
-    assert_eq!(
-        create(ia, ep, ep, NULL, 0, out),
-        handle(DAT_INVALID_HANDLE_EVD_CR)
-    );
-    assert_eq!(
-        create(ia, ep, NULL, NULL, 0, out),
-        handle(DAT_INVALID_HANDLE_EVD_CR)
-    );
-    assert_eq!(
-        create(ia, ep, evd, NULL, 1, out),
-        argument(DAT_INVALID_ARG5)
-    );
-    assert_eq!(
-        create(ia, ep, evd, NULL, -1, out),
-        argument(DAT_INVALID_ARG6)
-    );
-    assert_eq!(
-        create(ia, ep, evd, NULL, 0, null_out()),
-        argument(DAT_INVALID_ARG7)
-    );
+        );
+        assert_eq!(fields(code), (ty, subtype));
+    }
     assert!(ssp.is_null(), "the handle is written only on success");
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU8;
 
 use dat_abi::*;
 
-use crate::harness::{Dat, SUCCESS, call, succeed};
+use crate::harness::{Dat, SUCCESS, call, refused, succeed};
 
 struct Request {
     mem_type: DatMemType,
@@ -70,14 +70,8 @@ fn memory_is_registered_untouched_and_query_returns_the_arguments() {
         (0x1000, pz, 0x33)
     );
     assert_eq!(param.ia_handle, dat.ia);
-    assert_eq!(
-        call!(dat, lmr_query, lmr, DAT_LMR_FIELD_ALL, ptr::null_mut()),
-        0x8006_0027
-    );
-    assert_eq!(
-        call!(dat, lmr_query, lmr, 0x800, &raw mut param),
-        0x8006_0026
-    );
+    refused!(dat, lmr_query, lmr, DAT_LMR_FIELD_ALL, ptr::null_mut() => 0x8006_0027);
+    refused!(dat, lmr_query, lmr, 0x800, &raw mut param => 0x8006_0026);
     succeed!(dat, lmr_free, lmr);
     assert_eq!(call!(dat, lmr_free, lmr), 0x8005_000D);
 }

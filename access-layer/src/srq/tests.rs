@@ -6,7 +6,7 @@ use crate::ep::{Ep, EpParts};
 use crate::evd::Evd;
 use crate::fake_rnic::FakeRnic;
 use crate::handle::{self, Kind};
-use crate::harness::{Dat, SUCCESS, call, succeed};
+use crate::harness::{Dat, SUCCESS, call, refused, succeed};
 use crate::rnic::{AsyncEvent, RnicError, SrqToken};
 use crate::scripted_rnic::{Bench, ScriptedRnic};
 use crate::srq::Srq;
@@ -35,14 +35,8 @@ fn creation_checks_its_arguments() {
     let dat = Dat::open_with("srq=4");
     let (pz, mut attr, mut srq) = (dat.pz(), GOOD, ptr::null_mut());
     let attr = &raw mut attr;
-    assert_eq!(
-        call!(dat, srq_create, dat.ia, pz, ptr::null_mut(), &raw mut srq),
-        0x8006_0027
-    );
-    assert_eq!(
-        call!(dat, srq_create, dat.ia, pz, attr, ptr::null_mut()),
-        0x8006_0028
-    );
+    refused!(dat, srq_create, dat.ia, pz, ptr::null_mut(), &raw mut srq => 0x8006_0027);
+    refused!(dat, srq_create, dat.ia, pz, attr, ptr::null_mut() => 0x8006_0028);
     for (max_recv_dtos, max_recv_iov) in [(0, 1), (-1, 1), (1025, 1), (1, 0), (1, 9)] {
         let attr = DatSrqAttr {
             max_recv_dtos,
@@ -95,10 +89,7 @@ fn query_resize_and_watermark_answer_as_documented() {
     );
     assert_eq!((param.max_recv_dtos, param.available_dto_count), (8, 0));
     assert_eq!(call!(dat, srq_query, srq, 1, ptr::null_mut()), 0x8006_0027);
-    assert_eq!(
-        call!(dat, srq_query, srq, 0x100, &raw mut param),
-        0x8006_0026
-    );
+    refused!(dat, srq_query, srq, 0x100, &raw mut param => 0x8006_0026);
     assert_eq!(param.outstanding_dto_count, 0);
     // The in-memory RNIC has no limits; an RNIC with limits is tested in the suites of the whole
     // stack.

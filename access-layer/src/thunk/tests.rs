@@ -7,7 +7,7 @@ use crate::cno::Cno;
 use crate::evd::Evd;
 use crate::fake_rnic::FakeRnic;
 use crate::handle::Kind;
-use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, succeed};
+use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, refused, succeed};
 use crate::srq::Srq;
 
 fn null<T>() -> *mut T {
@@ -203,15 +203,9 @@ fn handles_among_the_other_arguments_are_checked() {
     assert_eq!(call!(dat, evd_modify_cno, evd, bad), 0x8005_0013);
     assert_eq!(call!(dat, psp_create, dat.ia, 1, bad, 0, out), 0x8005_0014);
     assert_eq!(call!(dat, psp_create, dat.ia, 1, evd, 0, out), 0x8005_0014);
-    assert_eq!(
-        call!(dat, rsp_create, dat.ia, 1, bad, evd, out),
-        0x8005_000C
-    );
+    refused!(dat, rsp_create, dat.ia, 1, bad, evd, out => 0x8005_000C);
     let mut attr = DatSrqAttr::zeroed();
-    assert_eq!(
-        call!(dat, srq_create, dat.ia, bad, &raw mut attr, out),
-        0x8005_000F
-    );
+    refused!(dat, srq_create, dat.ia, bad, &raw mut attr, out => 0x8005_000F);
 }
 
 #[test]
@@ -257,14 +251,8 @@ fn kinds_and_contexts_are_those_of_the_object() {
         succeed!(dat, set_consumer_context, handle, cookie);
         succeed!(dat, get_consumer_context, handle, &raw mut context);
         assert_eq!(context, cookie);
-        assert_eq!(
-            call!(dat, get_consumer_context, handle, ptr::null_mut()),
-            0x8006_0026
-        );
-        assert_eq!(
-            call!(dat, get_handle_type, handle, ptr::null_mut()),
-            0x8006_0026
-        );
+        refused!(dat, get_consumer_context, handle, ptr::null_mut() => 0x8006_0026);
+        refused!(dat, get_handle_type, handle, ptr::null_mut() => 0x8006_0026);
     }
 }
 

@@ -28,19 +28,11 @@ fn it_listens_on_the_port_of_its_qualifier() {
 #[test]
 fn creation_refuses_a_wrong_evd_flag_and_qualifier() {
     let bench = Bench::new();
-    let create = |qualifier, evd, flags| code(Psp::create(&bench.ia, qualifier, evd, flags));
-    assert_eq!(
-        create(QUALIFIER, bench.dto.clone(), 0),
-        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EVD_CR)
-    );
-    assert_eq!(
-        create(QUALIFIER, bench.cr.clone(), 2),
-        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG4)
-    );
-    assert_eq!(
-        create(0, bench.cr.clone(), 0),
-        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)
-    );
+    let create = |qualifier, evd, flags| Psp::create(&bench.ia, qualifier, evd, flags);
+    let (dto, cr) = (|| bench.dto.clone(), || bench.cr.clone());
+    assert_bad_handle(create(QUALIFIER, dto(), 0), DAT_INVALID_HANDLE_EVD_CR);
+    assert_bad_argument(create(QUALIFIER, cr(), 2), DAT_INVALID_ARG4);
+    assert_bad_argument(create(0, cr(), 0), DAT_INVALID_ARG2);
 }
 
 #[test]
@@ -51,15 +43,9 @@ fn a_taken_qualifier_is_in_use_and_no_object_remains() {
         RnicError::Os(std::io::ErrorKind::AddrInUse.into()),
     ] {
         bench.refuse(error);
-        assert_eq!(
-            code(Psp::create(
-                &bench.ia,
-                QUALIFIER,
-                bench.cr.clone(),
-                DAT_PSP_CONSUMER_FLAG
-            )),
-            (DAT_CONN_QUAL_IN_USE, DAT_NO_SUBTYPE)
-        );
+        let cr = bench.cr.clone();
+        let refused = Psp::create(&bench.ia, QUALIFIER, cr, DAT_PSP_CONSUMER_FLAG);
+        assert_refused(refused, (DAT_CONN_QUAL_IN_USE, DAT_NO_SUBTYPE));
     }
     assert_eq!(bench.ia.child_count(Kind::Psp), 0);
     free_evd(bench.cr.handle()).unwrap();
@@ -74,15 +60,8 @@ fn the_rnic_can_choose_a_free_qualifier() {
     let psp = handle::pin_handle::<Psp<ScriptedRnic>>(psp).unwrap();
     assert_eq!(psp.query().conn_qual, 49999);
     bench.refuse(RnicError::AddressInUse);
-    assert_eq!(
-        code(Psp::create_any(
-            &bench.ia,
-            bench.cr.clone(),
-            DAT_PSP_CONSUMER_FLAG
-        ))
-        .0,
-        DAT_CONN_QUAL_UNAVAILABLE
-    );
+    let refused = Psp::create_any(&bench.ia, bench.cr.clone(), DAT_PSP_CONSUMER_FLAG);
+    assert_eq!(code(refused).0, DAT_CONN_QUAL_UNAVAILABLE);
 }
 
 #[test]
@@ -346,13 +325,7 @@ fn the_provider_s_endpoint_can_be_equipped_step_by_step() {
     bench.request(psp.handle(), 1, b"");
     let cr = cr_of(&bench.arrival());
     let ep = ep_of(&cr);
-    let param = DatEpParam {
-        pz_handle: bench.pz.handle().as_dat(),
-        recv_evd_handle: bench.dto.handle().as_dat(),
-        request_evd_handle: bench.dto.handle().as_dat(),
-        connect_evd_handle: bench.conn.handle().as_dat(),
-        ..DatEpParam::zeroed()
-    };
+    let param = bench.param();
     for mask in [
         DAT_EP_FIELD_CONNECT_EVD_HANDLE,
         DAT_EP_FIELD_PZ_HANDLE,
