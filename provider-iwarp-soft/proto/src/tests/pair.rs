@@ -510,65 +510,30 @@ fn a_read_between_write_and_immediate_data_changes_nothing() {
 
 #[test]
 fn work_that_cannot_be_done_is_refused_when_posted() {
-    let post = |config: Config, kind| {
-        let mut engine = Engine::new(config);
-        engine.conn.post(WorkRequest {
+    use PostError::{Misaligned, NoOutboundReads, QueueFull, Unsupported};
+    let add = |to| atomic(AtomicOp::FetchAdd { add: 1, mask: 0 }, 0, to);
+    let (read, immediate) = (read((0, 0), (0, 0)), immediate([0; 8], false));
+    type Change = fn(&mut Config);
+    let rows: [(Change, WorkKind, Result<(), PostError>); 6] = [
+        (|it| it.ord = 0, read, Err(NoOutboundReads)),
+        (|it| it.rfc7306 = false, add(0), Err(Unsupported)),
+        (|it| it.rfc7306 = false, immediate, Err(Unsupported)),
+        (|_| (), add(4), Err(Misaligned)),
+        (|it| it.send_queue_len = 0, immediate, Err(QueueFull)),
+        (|_| (), immediate, Ok(())),
+    ];
+    for (change, kind, expected) in rows {
+        let mut config = config(Role::Initiator);
+        change(&mut config);
+        let request = WorkRequest {
             token: 0,
             kind,
             len: 1,
             fence: false,
-        })
-    };
-    let initiator = config(Role::Initiator);
-    let read = read((0, 0), (0, 0));
-    let atomic = |to| WorkKind::Atomic {
-        op: AtomicOp::FetchAdd { add: 1, mask: 0 },
-        stag: Stag(0),
-        to,
-    };
-    let immediate = immediate([0; 8], false);
-    assert_eq!(
-        post(
-            Config {
-                ord: 0,
-                ..initiator
-            },
-            read
-        ),
-        Err(PostError::NoOutboundReads)
-    );
-    assert_eq!(
-        post(
-            Config {
-                rfc7306: false,
-                ..initiator
-            },
-            atomic(0)
-        ),
-        Err(PostError::Unsupported)
-    );
-    assert_eq!(
-        post(
-            Config {
-                rfc7306: false,
-                ..initiator
-            },
-            immediate
-        ),
-        Err(PostError::Unsupported)
-    );
-    assert_eq!(post(initiator, atomic(4)), Err(PostError::Misaligned));
-    assert_eq!(
-        post(
-            Config {
-                send_queue_len: 0,
-                ..initiator
-            },
-            immediate
-        ),
-        Err(PostError::QueueFull)
-    );
-    assert_eq!(post(initiator, immediate), Ok(()));
+        };
+        let mut engine = Engine::new(config);
+        assert_eq!(engine.conn.post(request), expected, "{kind:?}");
+    }
 }
 
 #[test]
