@@ -1,5 +1,5 @@
-//! Common code of the tests of this crate: a consumer of the RNIC in memory, which calls through the
-//! provider table, as a C program does.
+//! Common code of the tests of this crate: a consumer of the RNIC in memory, which calls through
+//! the provider table, as a C program does.
 
 use std::ffi::CString;
 use std::ptr;
@@ -35,6 +35,14 @@ macro_rules! succeed {
     };
 }
 pub(crate) use succeed;
+
+/// Calls a slot of the table, which must return a code.
+macro_rules! refused {
+    ($dat:expr, $slot:ident $(, $arg:expr)* => $code:literal) => {
+        assert_eq!($crate::harness::call!($dat, $slot $(, $arg)*), $code, stringify!($slot))
+    };
+}
+pub(crate) use refused;
 
 pub(crate) const SUCCESS: u32 = 0;
 /// A timeout that is longer than any step takes, so that only a lost wake-up reaches it.

@@ -1,5 +1,5 @@
-//! Messages in a steady state, and sleeps, cause no allocation. A separate test binary, because it counts the
-//! calls of the C library's allocator.
+//! Messages in a steady state, and sleeps, cause no allocation. A separate test binary, because it
+//! counts the calls of the C library's allocator.
 //!
 //! The crate has an allocator of its own, so another one cannot be declared here. That allocator
 //! takes its memory from `malloc`, which this program defines instead.

@@ -1,9 +1,9 @@
-//! `dat-conformance` over the software provider: on loopback, also by TCP alone without CRC and with
-//! short FPDUs, and across two networks.
+//! `dat-conformance` over the software provider: on loopback, also by TCP alone without CRC and
+//! with short FPDUs, and across two networks.
 //!
 //! Each case of the tool is a test. The tool runs once per configuration (a kind of network with
-//! settings of the adapter), and the tests report the results of the cases. `tests/conformance/differences.txt` lists known
-//! differences.
+//! settings of the adapter), and the tests report the results of the cases.
+//! `tests/conformance/differences.txt` lists known differences.
 
 use std::path::Path;
 use std::process::ExitCode;

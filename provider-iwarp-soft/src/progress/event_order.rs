@@ -90,7 +90,8 @@ impl EventOrder {
     }
 
     /// Defers the disconnect of `qp` until the earlier events are delivered; the engine then calls
-    /// [`OrderedEvents::deliver_deferred`]. Returns false if there are none or the engine has ended.
+    /// [`OrderedEvents::deliver_deferred`]. Returns false if there are none or the engine has
+    /// ended.
     pub(crate) fn defer_disconnect(
         &self,
         engine: &Arc<Engine>,

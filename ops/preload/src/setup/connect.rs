@@ -81,11 +81,8 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         }
         Plan::Impossible(reason) => return Outcome::Offloaded(Err(refuse(remote, &reason))),
     };
-    if made::has_duplicate(socket) {
-        return fall_back(switch, remote, &offer, &Reason::Duplicated);
-    }
-    if switch::is_elsewhere(socket) {
-        return fall_back(switch, remote, &offer, &Reason::Namespace);
+    if let Some(reason) = reason_against(socket) {
+        return fall_back(switch, remote, &offer, &reason);
     }
     let source = offer.route.as_ref().and_then(|route| route.source);
     let Ok(flags) = local::flags_of(socket) else {
@@ -117,6 +114,17 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
             fall_back(switch, remote, &offer, &reason)
         }
         Err(_) => connect_through_library(switch, fd, socket, (family, bound), remote, offer),
+    }
+}
+
+/// Returns the reason if no protocol may replace the program's socket.
+fn reason_against(socket: BorrowedFd<'_>) -> Option<Reason> {
+    if made::has_duplicate(socket) {
+        Some(Reason::Duplicated)
+    } else if switch::is_elsewhere(socket) {
+        Some(Reason::Namespace)
+    } else {
+        None
     }
 }
 
