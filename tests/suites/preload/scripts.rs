@@ -82,6 +82,7 @@ const SCRIPTS: &[(&str, &str)] = scripts! {
     the_old_port_of_a_service_is_not_contacted = "old_port.py",
     a_close_that_lingers_ends_with_the_last_byte = "lingering.py",
     options_that_only_tcp_keeps = "only_tcp.py",
+    sockets_of_the_families_of_sdp = "sdp_family.py",
     poll_with_as_many_entries_as_descriptors = "long_poll.py",
     select_with_sets_that_a_program_enlarged = "wide_select.py",
     sockets_that_were_watched_before_they_connect = "watched_before.py",

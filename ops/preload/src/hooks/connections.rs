@@ -15,11 +15,15 @@ use crate::process::{ending, guard, real};
 use crate::setup::accept::{self, Next};
 use crate::setup::connect::{self, Outcome};
 use crate::setup::{disconnect, offer};
-use crate::tcp::{made, names};
+use crate::tcp::{families, made, names};
 use crate::{local, numbers, observing, table};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let family = match guard::is_inside() {
+        true => family,
+        false => families::of_socket(family, kind),
+    };
     // SAFETY: the call takes no pointers.
     let fd = unsafe { real::socket(family, kind, protocol) };
     record_made(fd, family, kind, protocol);
@@ -35,6 +39,11 @@ pub(super) fn record_made(fd: c_int, family: c_int, kind: c_int, protocol: c_int
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: by the caller's contract the address is null or has `len` bytes.
+    if let Some(address) = unsafe { families::with_family_of_tcp(address, len) } {
+        // SAFETY: the copy is not shorter than the caller's address.
+        return unsafe { connect(fd, (&raw const address).cast(), len) };
+    }
     // SAFETY: by the caller's contract the address is null or has `len` bytes.
     let is_unspecified = unsafe { names::is_unspecified(address, len) };
     if is_unspecified

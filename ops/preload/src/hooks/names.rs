@@ -20,7 +20,7 @@ use crate::socket::identity::Identity;
 use crate::socket::options::is_of_carrier;
 use crate::socket::requests;
 use crate::table::{self, Mover};
-use crate::tcp::{carried, names, tcp_only};
+use crate::tcp::{carried, families, names, tcp_only};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
@@ -201,6 +201,11 @@ pub unsafe extern "C" fn getpeername(
 pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     if table::contains(fd) {
         return offloaded(fd, |_| Err::<(), _>(Errno::INVAL));
+    }
+    // SAFETY: by the caller's contract the address is null or has `len` bytes.
+    if let Some(address) = unsafe { families::with_family_of_tcp(address, len) } {
+        // SAFETY: the copy is not shorter than the caller's address.
+        return unsafe { real::bind(fd, (&raw const address).cast(), len) };
     }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::bind(fd, address, len) }

@@ -9,12 +9,14 @@
 //! | [`inherited`] | the options that an accepted socket inherits from its listener |
 //! | [`carried`] | the options that a local connection copies from a TCP socket |
 //! | [`kept`] | options of TCP and IP that are kept for a socket of `AF_UNIX` |
+//! | [`families`] | the address families of OFED's SDP, which programs may name |
 //! | [`made`] | the descriptors that the program made as TCP sockets |
 //! | [`namespaces`] | the network namespaces of sockets and threads |
 //! | [`tcp_only`] | options that keep a socket on TCP |
 
 pub(crate) mod buffers;
 pub(crate) mod carried;
+pub(crate) mod families;
 pub(crate) mod inherited;
 pub(crate) mod kept;
 pub(crate) mod made;
