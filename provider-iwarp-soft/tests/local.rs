@@ -12,9 +12,9 @@ use support::testbed::{alone, mappings, wait_until};
 use support::*;
 
 /// Runs a test over the local carrier, alone. No mapping must be left.
-fn run(test: fn(moved::Over<'_>)) {
+fn run(test: fn()) {
     let _alone = alone();
-    test(&moved::local);
+    test();
     wait_until("mappings are left", || mappings() == 0);
 }
 

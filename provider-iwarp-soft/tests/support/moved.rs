@@ -7,12 +7,6 @@ use access_layer::rnic::*;
 use super::testbed::wait_until;
 use super::*;
 
-/// Prepares a new connection for its move.
-pub type Over<'a> = &'a dyn Fn(&Side<'_>, &Side<'_>);
-
-/// Uses the provider's default, which is the local carrier.
-pub fn local(_: &Side<'_>, _: &Side<'_>) {}
-
 /// Operations of one burst: the move happens somewhere within the first of them.
 const BURST: u64 = 64;
 const LEN: usize = 4096;
@@ -43,12 +37,6 @@ macro_rules! moved_tests {
 }
 #[allow(unused_imports, reason = "each test file uses its own part")]
 pub(crate) use moved_tests;
-
-fn pair<'n>(a: &'n Node, b: &'n Node, over: Over<'_>) -> (Side<'n>, Side<'n>) {
-    let pair = connected(a, b);
-    over(&pair.0, &pair.1);
-    pair
-}
 
 /// Returns true if both directions of a connection have left TCP, as this side sees it.
 pub fn is_moved(side: &Side<'_>) -> bool {
@@ -87,9 +75,9 @@ fn poll(side: &Side<'_>, cq: &SoftCq) -> Option<Completion> {
     (side.node.rnic.poll_cq(cq, &mut out) == 1).then(|| out[0])
 }
 
-pub fn messages_of_all_lengths_are_received_in_order_across_the_move(over: Over<'_>) {
+pub fn messages_of_all_lengths_are_received_in_order_across_the_move() {
     let (a, b) = nodes();
-    let (client, server) = pair(&a, &b, over);
+    let (client, server) = connected(&a, &b);
     let (from, to) = (a.memory(4 << 20), b.memory(4 << 20));
     for round in 0..400_usize {
         let len = match round % 5 {
@@ -114,9 +102,9 @@ pub fn messages_of_all_lengths_are_received_in_order_across_the_move(over: Over<
     has_moved(&client, &server);
 }
 
-pub fn one_sided_work_reaches_a_target_that_never_calls(over: Over<'_>) {
+pub fn one_sided_work_reaches_a_target_that_never_calls() {
     let (a, b) = nodes();
-    let (client, server) = pair(&a, &b, over);
+    let (client, server) = connected(&a, &b);
     move_on(&client, &server);
     let (from, to) = (a.memory(1 << 20), b.memory(1 << 20));
     for round in 0..50_usize {
@@ -130,10 +118,10 @@ pub fn one_sided_work_reaches_a_target_that_never_calls(over: Over<'_>) {
     }
 }
 
-pub fn both_ends_report_the_end_of_a_connection_that_has_moved(over: Over<'_>) {
+pub fn both_ends_report_the_end_of_a_connection_that_has_moved() {
     for abrupt in [false, true] {
         let (a, b) = nodes();
-        let (client, server) = pair(&a, &b, over);
+        let (client, server) = connected(&a, &b);
         move_on(&client, &server);
         server.recv(7, &[]);
         a.rnic.disconnect(&client.qp, abrupt);
@@ -143,9 +131,9 @@ pub fn both_ends_report_the_end_of_a_connection_that_has_moved(over: Over<'_>) {
     }
 }
 
-pub fn a_violation_ends_a_connection_that_has_moved_with_a_terminate_message(over: Over<'_>) {
+pub fn a_violation_ends_a_connection_that_has_moved_with_a_terminate_message() {
     let (a, b) = nodes();
-    let (client, server) = pair(&a, &b, over);
+    let (client, server) = connected(&a, &b);
     move_on(&client, &server);
     let from = a.memory(64);
     // No receive is posted.
@@ -154,9 +142,9 @@ pub fn a_violation_ends_a_connection_that_has_moved_with_a_terminate_message(ove
     assert_eq!(server.event(), Event::Broken);
 }
 
-pub fn a_send_finds_the_write_before_it_at_its_target(over: Over<'_>) {
+pub fn a_send_finds_the_write_before_it_at_its_target() {
     let (a, b) = nodes();
-    let (client, server) = pair(&a, &b, over);
+    let (client, server) = connected(&a, &b);
     let (from, to) = (a.memory(LEN * 64), b.memory(LEN));
     for burst in 0..40_u64 {
         let (mut posted, mut seen) = (0, 0);
@@ -185,9 +173,9 @@ pub fn a_send_finds_the_write_before_it_at_its_target(over: Over<'_>) {
     has_moved(&client, &server);
 }
 
-pub fn a_read_after_writes_returns_what_they_wrote(over: Over<'_>) {
+pub fn a_read_after_writes_returns_what_they_wrote() {
     let (a, b) = nodes();
-    let (client, server) = pair(&a, &b, over);
+    let (client, server) = connected(&a, &b);
     for len in [8, LEN, 200_000] {
         let (from, back, to) = (a.memory(len), a.memory(len), b.memory(len));
         for round in 0..60_usize {
@@ -207,10 +195,10 @@ pub fn a_read_after_writes_returns_what_they_wrote(over: Over<'_>) {
     has_moved(&client, &server);
 }
 
-pub fn messages_of_every_kind_keep_their_order_across_the_move(over: Over<'_>) {
+pub fn messages_of_every_kind_keep_their_order_across_the_move() {
     for start in 0..8 {
         let (a, b) = nodes();
-        let (client, server) = pair(&a, &b, over);
+        let (client, server) = connected(&a, &b);
         let (from, to) = (a.memory(1 << 16), b.memory(1 << 16));
         for round in 0..200_u64 {
             server.recv(round, &[to.sge(0, 1 << 16)]);
@@ -253,9 +241,9 @@ pub fn messages_of_every_kind_keep_their_order_across_the_move(over: Over<'_>) {
     }
 }
 
-pub fn an_invalidation_by_the_peer_is_done_before_its_message_is_reported(over: Over<'_>) {
+pub fn an_invalidation_by_the_peer_is_done_before_its_message_is_reported() {
     let (a, b) = nodes();
-    let (client, server) = pair(&a, &b, over);
+    let (client, server) = connected(&a, &b);
     let (from, to) = (a.memory(64), b.memory(64));
     for round in 0..100_u64 {
         let window = b.rnic.create_mw(&b.pd).unwrap();
@@ -293,11 +281,11 @@ pub fn an_invalidation_by_the_peer_is_done_before_its_message_is_reported(over: 
     has_moved(&client, &server);
 }
 
-pub fn nothing_is_read_or_written_after_deregistration(over: Over<'_>) {
+pub fn nothing_is_read_or_written_after_deregistration() {
     for len in [64, 8192, 1 << 20] {
         for is_write in [true, false] {
             let (a, b) = nodes();
-            let (client, server) = pair(&a, &b, over);
+            let (client, server) = connected(&a, &b);
             for _ in 0..100 {
                 server.recv(1, &[]);
                 client.send(1, &[]);
@@ -341,7 +329,7 @@ pub fn nothing_is_read_or_written_after_deregistration(over: Over<'_>) {
     }
 }
 
-pub fn both_ends_may_end_at_every_step_of_the_move(over: Over<'_>) {
+pub fn both_ends_may_end_at_every_step_of_the_move() {
     let (a, b) = nodes();
     for count in 10..40 {
         for is_abrupt in [true, false] {
@@ -349,7 +337,6 @@ pub fn both_ends_may_end_at_every_step_of_the_move(over: Over<'_>) {
                 let token = count * 1000 + u64::from(is_abrupt) * 100 + u64::from(is_client) * 200;
                 let (client, server) = (a.side(token), b.side(token + 10));
                 connect(&client, &server);
-                over(&client, &server);
                 for round in 0..count {
                     server.recv(round, &[]);
                 }
