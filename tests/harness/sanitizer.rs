@@ -8,8 +8,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 /// Valgrind with the options of the suites: a memory error or a leak sets the exit status.
-pub const VALGRIND: &str =
-    "valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite";
+pub const VALGRIND: &str = concat!(
+    "valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite",
+    " --suppressions=",
+    env!("CARGO_MANIFEST_DIR"),
+    "/harness/valgrind.supp"
+);
 
 /// The checker, as `STACK_TESTS_SANITIZER` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
