@@ -67,6 +67,8 @@ pub struct Ep<R: Rnic> {
     /// The state's number, for readers that must not wait for the lock. Written under the lock.
     state_code: AtomicU32,
     queue_pair: QpCell<QueuePair<R>>,
+    /// The payload of the replaced queue pairs that were destroyed.
+    replaced_traffic: Mutex<Traffic>,
     local: SharedAddress,
     remote: SharedAddress,
     counters: EpCounters,
@@ -176,6 +178,7 @@ impl<R: Rnic> Ep<R> {
             handle: reservation.handle(),
             state_code: AtomicU32::new(machine.state().code()),
             queue_pair: QpCell::empty(),
+            replaced_traffic: Mutex::default(),
             local,
             remote: SharedAddress::new(),
             counters: EpCounters::new(),
@@ -314,7 +317,7 @@ impl<R: Rnic> Ep<R> {
     /// Returns the payload of the endpoint's connections by transport; `None` if the RNIC has one
     /// transport only.
     pub(crate) fn traffic(&self) -> Option<Traffic> {
-        let mut sum = Traffic::default();
+        let mut sum = *self.replaced_traffic.lock().ignore_poison();
         for queue_pair in self.queue_pair.all() {
             sum += self.ia.rnic().traffic(&queue_pair.qp)?;
         }

@@ -8,11 +8,13 @@
 use std::sync::Arc;
 
 use dat_abi::*;
+use host::locks::IgnorePoison as _;
 
 use super::parts::{Held, NewParts};
 use super::{Ep, Inner, QueuePair};
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
+use crate::handle::Pinned;
 use crate::rnic::{QpToken, Rnic};
 
 /// Members that a consumer cannot change.
@@ -54,6 +56,20 @@ impl<R: Rnic> Ep<R> {
             }
             done
         })
+    }
+
+    /// Destroys the replaced queue pairs, unless another call uses the endpoint at the moment.
+    /// Otherwise an endpoint could be modified only as often as its cell keeps values.
+    pub(crate) fn destroy_replaced(this: &Pinned<Self>) {
+        let rnic = this.ia.rnic();
+        let is_alone = || this.pin_count() == 1;
+        let is_idle = |replaced: &QueuePair<R>| rnic.pending(&replaced.qp) == (0, 0);
+        // SAFETY: references to queue pairs are used only by calls that have pinned the endpoint.
+        // The only pin is that of the caller, which has no such reference.
+        let replaced = unsafe { this.queue_pair.take_replaced(is_alone, is_idle) };
+        let traffic = replaced.iter().filter_map(|it| rnic.traffic(&it.qp));
+        let mut sum = this.replaced_traffic.lock().ignore_poison();
+        traffic.for_each(|traffic| *sum += traffic);
     }
 
     fn apply(

@@ -8,9 +8,9 @@ use host::locks::IgnorePoison as _;
 
 /// A value that is set late, read by every work request, and rarely replaced.
 ///
-/// Readers take no lock and keep no count, so no thread can determine when the last of them stops
-/// using a replaced value. Replaced values therefore stay until the cell is dropped. There are few:
-/// only `dat_ep_modify` of an endpoint that already has its queue pair replaces the value, and
+/// Readers take no lock and keep no count. Replaced values therefore stay until
+/// [`QpCell::take_replaced`] is called at a time without readers. There are few: only
+/// `dat_ep_modify` of an endpoint that already has its queue pair replaces the value, and
 /// [`QpCell::replace`] limits their number.
 #[derive(Debug)]
 pub(crate) struct QpCell<T> {
@@ -37,19 +37,19 @@ impl<T> QpCell<T> {
         }
     }
 
-    /// Returns the value, if there is one. The value stays valid as long as the cell, even if it is
-    /// replaced meanwhile.
+    /// Returns the value, if there is one. The value stays valid even if it is replaced meanwhile.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
-        // SAFETY: the pointer is null or came from a box that only the drop of the cell frees, and
-        // the acquire load makes the value's bytes visible.
+        // SAFETY: the pointer is null or came from a box that is freed by the drop of the cell, or
+        // by `take_replaced` at a time without readers. The acquire load makes the value's bytes
+        // visible.
         unsafe { self.current.load(Ordering::Acquire).as_ref() }
     }
 
     /// Returns all values that were ever set, the current one last.
     pub(crate) fn all(&self) -> Vec<&T> {
         let all = self.all.lock().ignore_poison();
-        // SAFETY: as for `get`: only the drop of the cell frees the boxes.
+        // SAFETY: as for `get`.
         all.iter().map(|raw| unsafe { &**raw }).collect()
     }
 
@@ -68,6 +68,31 @@ impl<T> QpCell<T> {
         all.push(raw);
         self.current.store(raw, Ordering::Release);
         Ok(())
+    }
+
+    /// Removes the replaced values that `is_idle` selects, if `is_alone` returns true.
+    ///
+    /// # Safety
+    ///
+    /// If `is_alone` returns true, no thread has a reference that [`get`](Self::get) or
+    /// [`all`](Self::all) returned before. The list is locked meanwhile.
+    pub(crate) unsafe fn take_replaced(
+        &self,
+        is_alone: impl FnOnce() -> bool,
+        is_idle: impl Fn(&T) -> bool,
+    ) -> Vec<Box<T>> {
+        let mut all = self.all.lock().ignore_poison();
+        if all.len() < 2 || !is_alone() {
+            return Vec::new();
+        }
+        let current = self.current.load(Ordering::Acquire);
+        // SAFETY: as for `all`.
+        let can_go = |raw: &mut *mut T| *raw != current && is_idle(unsafe { &**raw });
+        // SAFETY: each pointer came from a box and is in the list once. The caller guarantees that
+        // there are no references, and no new ones are made: `get` returns another value, and `all`
+        // waits for the lock.
+        let boxed = |raw| unsafe { Box::from_raw(raw) };
+        all.extract_if(.., can_go).map(boxed).collect()
     }
 }
 
@@ -101,6 +126,20 @@ mod tests {
         assert_eq!(Arc::strong_count(&counted), 3);
         drop(cell);
         assert_eq!(Arc::strong_count(&counted), 1);
+    }
+
+    #[test]
+    fn replaced_values_are_taken_when_no_thread_uses_the_cell() {
+        let cell = QpCell::empty();
+        for value in 0..4 {
+            cell.replace(value).unwrap();
+        }
+        // SAFETY: the test has no reference into the cell.
+        let take = |is_alone: bool| unsafe { cell.take_replaced(|| is_alone, |value| *value != 1) };
+        assert_eq!(take(false), []);
+        assert_eq!(take(true).iter().map(|it| **it).collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(cell.all(), [&1, &3]);
+        assert_eq!(cell.get(), Some(&3));
     }
 
     #[test]

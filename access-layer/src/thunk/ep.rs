@@ -118,7 +118,9 @@ pub(crate) unsafe extern "C" fn modify<R: Rnic>(
         let ep = pin_ep::<R>(ep)?;
         // SAFETY: by the contract of all thunks.
         let param = unsafe { read(param, 3) }?;
-        ep.modify(mask, &param)
+        ep.modify(mask, &param)?;
+        Ep::destroy_replaced(&ep);
+        Ok(())
     })
 }
 

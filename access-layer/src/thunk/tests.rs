@@ -306,3 +306,20 @@ fn no_adapter_replaces_another() {
     assert_eq!(related(null(), &raw mut answer), 0x8006_0026);
     assert_eq!(related(name, null()), 0x8006_0027);
 }
+
+#[test]
+fn an_endpoint_can_be_modified_any_number_of_times() {
+    let dat = Dat::open();
+    let end = dat.end(dat.pz(), DAT_COMPLETION_EVD_THRESHOLD_FLAG);
+    let mut param = DatEpParam::zeroed();
+    for round in 0..200 {
+        // Each change replaces the queue pair.
+        param.ep_attr.max_recv_dtos = 16 + round % 2;
+        let mask = DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS;
+        assert_eq!(
+            call!(dat, ep_modify, end.ep, mask, &raw const param),
+            SUCCESS,
+            "{round}"
+        );
+    }
+}
