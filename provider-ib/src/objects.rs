@@ -36,7 +36,7 @@ pub struct IbQp {
 
 impl Drop for IbQp {
     fn drop(&mut self) {
-        self.cm.remove_qp(self.qp.token);
+        self.cm.remove_qp(&self.qp);
         self.qp.retire();
     }
 }

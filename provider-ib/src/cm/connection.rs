@@ -147,6 +147,11 @@ impl Connection {
         self.token
     }
 
+    /// True if the connection is of this queue pair.
+    pub(super) fn is_of(&self, qp: &Arc<Qp>) -> bool {
+        Weak::ptr_eq(&self.qp, &Arc::downgrade(qp))
+    }
+
     /// Called when the consumer disconnects.
     pub(super) fn disconnect(self: &Arc<Self>, abrupt: bool) {
         self.handle(Event::Disconnect { graceful: !abrupt });

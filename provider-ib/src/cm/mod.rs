@@ -241,10 +241,20 @@ impl Cm {
         }
     }
 
-    /// Disconnects a queue pair that is about to be destroyed.
-    pub(crate) fn remove_qp(&self, qp: QpToken) {
-        self.disconnect(qp, true);
-        lock(&self.connections).remove(&qp.0);
+    /// Disconnects a queue pair that is about to be destroyed. A queue pair that has replaced it has
+    /// the same token, and may be connected already.
+    pub(crate) fn remove_qp(&self, qp: &Arc<Qp>) {
+        let token = qp.token;
+        let own = self.connection(token).filter(|it| it.is_of(qp));
+        let Some(own) = own else { return };
+        own.disconnect(true);
+        let mut connections = lock(&self.connections);
+        if connections
+            .get(&token.0)
+            .is_some_and(|it| Arc::ptr_eq(it, &own))
+        {
+            connections.remove(&token.0);
+        }
     }
 
     fn connection(&self, qp: QpToken) -> Option<Arc<Connection>> {
