@@ -64,6 +64,7 @@ impl Entry {
     }
 }
 
+/// The state of a descriptor. The slot of a descriptor without an entry consists of zeros.
 struct Slot {
     kind: AtomicU8,
     /// The number of the record of a TCP socket; 0 for none.
@@ -84,16 +85,6 @@ struct Node {
 }
 
 impl Slot {
-    const fn empty() -> Self {
-        Self {
-            kind: AtomicU8::new(NATIVE),
-            record: AtomicU32::new(0),
-            holder: AtomicUsize::new(0),
-            entry: AtomicPtr::new(ptr::null_mut()),
-            removed: AtomicPtr::new(ptr::null_mut()),
-        }
-    }
-
     /// Holds the slot for the thread `me`. Fails with the thread that holds it already.
     fn try_hold(&self, me: usize) -> Result<(), usize> {
         self.holder
@@ -302,7 +293,10 @@ fn slot(fd: c_int) -> Option<&'static Slot> {
         return Some(slot);
     }
     let chunk = TABLE.get(usize::try_from(fd).ok()? / CHUNK)?;
-    let fresh = Box::into_raw(Box::new([const { Slot::empty() }; CHUNK]));
+    // Made in place, because the stack of a thread may be smaller than a chunk.
+    let fresh = Box::<Chunk>::new_zeroed();
+    // SAFETY: the fields of a slot may be zero: numbers, null pointers, and the kind `NATIVE`.
+    let fresh = Box::into_raw(unsafe { fresh.assume_init() });
     let first = chunk.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
     if first.is_err() {
         // SAFETY: another thread has stored its chunk first, so no thread has seen ours.

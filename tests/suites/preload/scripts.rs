@@ -70,6 +70,7 @@ const SCRIPTS: &[(&str, &str)] = scripts! {
     other_addresses_than_loopback_s = "other_addresses.py",
     // Proxies and routing daemons make sockets in several namespaces.
     sockets_stay_in_their_network_namespace = "namespaces.py",
+    calls_fit_on_small_stacks = "small_stacks.py",
     // Servers close their listener temporarily.
     a_closed_listener_makes_room = "listen_again.py",
     // Peers that connect and then wait must not exhaust the server's descriptors.

@@ -28,7 +28,8 @@ pub(super) fn receive(
 pub(super) fn discard(fd: BorrowedFd<'_>, wanted: usize, flags: i32) -> Result<usize, Errno> {
     let waits_for_all = flags & MSG_WAITALL != 0;
     let mut flags = flags & !MSG_TRUNC;
-    let mut bytes = [0; DISCARD];
+    // The stack of the program's thread may be small.
+    let mut bytes = vec![0; DISCARD];
     let mut done = 0;
     loop {
         let room = (wanted - done).min(DISCARD);

@@ -270,7 +270,8 @@ impl ReceiveCall<'_> {
         let count = match &mut self.destination {
             Destination::Parts(parts) => stream.receive(parts, self.is_peek)?,
             Destination::Discarded => {
-                let mut bytes = [0; DISCARD];
+                // The stack of the program's thread may be small.
+                let mut bytes = vec![0; DISCARD];
                 let room = (self.wanted - self.done).min(DISCARD);
                 stream.receive(&mut [IoSliceMut::new(&mut bytes[..room])], self.is_peek)?
             }
