@@ -23,6 +23,7 @@
 //! - [`load_staged`] lets a suite call the staged libraries in its own process.
 //! - [`not_run()`] reports that a test could not check its subject on this machine, and
 //!   [`available!`] ends such a test.
+//! - [`tree()`] makes a directory with files.
 //! - [`rows!`] makes a table with one row per line.
 //! - [`until!`] waits for a condition, and [`awaited!`] for a value.
 //! - [`StackEnv`] is the common case: the staged libraries, one IA on `lo`, a network namespace.
@@ -50,6 +51,8 @@ mod stack_env;
 mod stage;
 mod stuck;
 mod tcp_made;
+mod tree;
+mod trial;
 mod turns;
 mod veth;
 mod waits;
@@ -72,5 +75,7 @@ pub use sdp_traces::SdpTraces;
 pub use stack_env::StackEnv;
 pub use stage::Stage;
 pub use tcp_made::TcpMade;
+pub use tree::tree;
+pub use trial::passes;
 pub use turns::let_others_run;
 pub use veth::Veth;

@@ -7,21 +7,6 @@ use std::collections::BTreeSet;
 use anyhow::{Result, ensure};
 use stack_tests::{CProgram, DEADLINE, StackEnv, Stage};
 
-/// Runs one trial of a program in a network namespace.
-fn passes(program: &str, trial: &str) -> Result<()> {
-    let stage = Stage::find()?;
-    let program = CProgram::compile(&stage, program)?;
-    let env = StackEnv::at(stage)?;
-    env.program(program.file())
-        .arg(trial)
-        .named(trial)
-        .spawn()?
-        .finish(DEADLINE)?
-        .success()?
-        .prints("PASSED")?;
-    Ok(())
-}
-
 /// Fails if the trials of a program differ from `trials`, for which there are tests.
 fn check_trials(program: &str, trials: &[&str]) -> Result<()> {
     let stage = Stage::find()?;
@@ -56,7 +41,7 @@ macro_rules! trials {
             $(
                 #[test]
                 fn $test() -> anyhow::Result<()> {
-                    super::passes(stringify!($program), $trial)
+                    stack_tests::passes(stringify!($program), $trial)
                 }
             )+
         }

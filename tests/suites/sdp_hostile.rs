@@ -22,7 +22,9 @@ use dat_api::{
 };
 use rustix::io::Errno;
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
-use stack_tests::{IA_NAME, SdpTraces, await_end_of_stack_threads, load_staged_sdp};
+use stack_tests::{
+    IA_NAME, SdpTraces, await_end_of_stack_threads, awaited, load_staged_sdp, until,
+};
 
 /// The time limit of every event.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -189,6 +191,28 @@ impl Scene {
         })
     }
 
+    /// A connection to a victim.
+    fn established(&mut self, hello: &[u8]) -> Result<(Attacker, SdpStream)> {
+        self.attacks += 1;
+        let attacker = Attacker::connect(&self.pz, &self.ia, &self.listener, hello)?;
+        let (victim, _) = self.listener.accept_timeout(Some(DEADLINE))?;
+        let outcome = attacker.outcome()?;
+        ensure!(outcome == ConnectionKind::Established, "{outcome:?}");
+        Ok((attacker, victim))
+    }
+
+    /// A connection to a victim that has received a byte. `adverts` is the number of advertisements
+    /// that the attacker accepts.
+    fn begun(&mut self, adverts: u8) -> Result<(Attacker, SdpStream)> {
+        let mut hello = hello();
+        hello[19] = adverts;
+        let (mut attacker, victim) = self.established(&hello)?;
+        patient(&victim, DEADLINE);
+        attacker.send(&message(DATA, 1, b"!"))?;
+        (&victim).read_exact(&mut [0; 1])?;
+        Ok((attacker, victim))
+    }
+
     /// Connects, sends `messages`, and returns the effect on the victim, which must occur.
     fn attack(&mut self, messages: &[Vec<u8>]) -> Result<Seen> {
         self.attack_for(messages, DEADLINE)
@@ -196,11 +220,7 @@ impl Scene {
 
     /// Connects and sends messages that the victim need not notice within `patience`.
     fn attack_for(&mut self, messages: &[Vec<u8>], patience: Duration) -> Result<Seen> {
-        self.attacks += 1;
-        let mut attacker = Attacker::connect(&self.pz, &self.ia, &self.listener, &hello())?;
-        let (victim, _) = self.listener.accept_timeout(Some(DEADLINE))?;
-        let outcome = attacker.outcome()?;
-        ensure!(outcome == ConnectionKind::Established, "{outcome:?}");
+        let (mut attacker, victim) = self.established(&hello())?;
         for message in messages {
             attacker.send(message)?;
         }
@@ -419,28 +439,31 @@ fn an_advertisement_without_an_answer_does_not_hold_its_writer() -> Result<()> {
     let mut scene = Scene::on(|| Stack::open_with(IA_NAME, config))?;
     for shuts in [false, true] {
         // On a busy machine the first timeout may pass before memory is advertised.
-        let mut timeouts = [300, 5_000, 40_000].map(Duration::from_millis).into_iter();
-        loop {
-            let timeout = timeouts.next().context("no memory is advertised")?;
-            if write_without_an_answer(&mut scene, timeout, shuts)? {
-                break;
-            }
-        }
+        with_patience([300, 5_000, 40_000], |timeout| {
+            write_without_an_answer(&mut scene, timeout, shuts)
+        })?;
     }
     scene.finish()
+}
+
+/// Repeats an attempt with longer and longer timeouts until it returns true.
+fn with_patience(
+    timeouts_ms: [u64; 3],
+    mut attempt: impl FnMut(Duration) -> Result<bool>,
+) -> Result<()> {
+    for timeout in timeouts_ms {
+        if attempt(Duration::from_millis(timeout))? {
+            return Ok(());
+        }
+    }
+    bail!("no memory is advertised")
 }
 
 /// Writes with this timeout, or without one and with a shutdown, to an attacker that does not
 /// answer. Returns true if the victim advertised its memory.
 fn write_without_an_answer(scene: &mut Scene, timeout: Duration, shuts: bool) -> Result<bool> {
-    scene.attacks += 1;
-    let mut attacker = Attacker::connect(&scene.pz, &scene.ia, &scene.listener, &hello())?;
-    let (victim, _) = scene.listener.accept_timeout(Some(DEADLINE))?;
-    let outcome = attacker.outcome()?;
-    ensure!(outcome == ConnectionKind::Established, "{outcome:?}");
-    // A connection is established with its first message; before that, writes are copied.
-    attacker.send(&message(DATA, 1, b"!"))?;
-    (&victim).read_exact(&mut [0; 1])?;
+    // Writes are copied before the first message has been received.
+    let (attacker, victim) = scene.begun(1)?;
     victim.set_options(Options {
         write_timeout: (!shuts).then_some(timeout),
         ..Options::default()
@@ -483,29 +506,16 @@ fn readers_memory_without_an_answer_does_not_hold_its_reader() -> Result<()> {
     };
     let mut scene = Scene::on(|| Stack::open_with(IA_NAME, config))?;
     // On a busy machine the first timeouts may pass before memory is advertised.
-    let mut timeouts = [2, 8, 40].map(Duration::from_secs).into_iter();
-    loop {
-        let timeout = timeouts.next().context("no memory is advertised")?;
-        if read_without_an_answer(&mut scene, timeout)? {
-            break;
-        }
-    }
+    with_patience([2_000, 8_000, 40_000], |timeout| {
+        read_without_an_answer(&mut scene, timeout)
+    })?;
     scene.finish()
 }
 
 /// Reads with this timeout from an attacker that does not answer. Returns true if the victim
 /// advertised its memory.
 fn read_without_an_answer(scene: &mut Scene, timeout: Duration) -> Result<bool> {
-    scene.attacks += 1;
-    let mut hello = hello();
-    hello[19] = 16;
-    let mut attacker = Attacker::connect(&scene.pz, &scene.ia, &scene.listener, &hello)?;
-    let (victim, _) = scene.listener.accept_timeout(Some(DEADLINE))?;
-    let outcome = attacker.outcome()?;
-    ensure!(outcome == ConnectionKind::Established, "{outcome:?}");
-    patient(&victim, DEADLINE);
-    attacker.send(&message(DATA, 1, b"!"))?;
-    (&victim).read_exact(&mut [0; 1])?;
+    let (mut attacker, victim) = scene.begun(16)?;
     // The receiving half changes from combined to pipelined mode.
     attacker.send(&message(0x07, 2, &[0x20, 0, 0, 0]))?;
     patient(&victim, timeout);
@@ -548,34 +558,17 @@ fn memory_that_the_peer_does_not_have_is_an_error_for_its_writer() -> Result<()>
     };
     let mut scene = Scene::on(|| Stack::open_with(IA_NAME, config))?;
     for len in [1 << 20, 10] {
-        scene.attacks += 1;
-        let mut hello = hello();
-        hello[19] = 16;
-        let mut attacker = Attacker::connect(&scene.pz, &scene.ia, &scene.listener, &hello)?;
-        let (victim, _) = scene.listener.accept_timeout(Some(DEADLINE))?;
-        let outcome = attacker.outcome()?;
-        ensure!(outcome == ConnectionKind::Established, "{outcome:?}");
-        patient(&victim, DEADLINE);
-        attacker.send(&message(DATA, 1, b"!"))?;
-        (&victim).read_exact(&mut [0; 1])?;
+        let (mut attacker, victim) = scene.begun(16)?;
         (&victim).write_all(b"x")?;
         attacker.send(&sink_avail(2, len))?;
-        let start = Instant::now();
         // A message that crosses the advertisement would make it stale.
-        while victim.statistics().messages_received < 2 {
-            ensure!(start.elapsed() < DEADLINE, "the advertisement is lost");
-            thread::sleep(Duration::from_millis(1));
-        }
-        let errno = loop {
-            ensure!(start.elapsed() < DEADLINE, "the writer gets no error");
-            match (&victim).write(&[7; 1_000]) {
-                Ok(len) => {
-                    assert_ne!(len, 0);
-                    thread::sleep(Duration::from_millis(1));
-                }
-                Err(error) => break Errno::from_io_error(&error),
-            }
-        };
+        until!(
+            victim.statistics().messages_received >= 2,
+            "the advertisement is lost"
+        );
+        let write = || (&victim).write(&[7; 1_000]);
+        let error = awaited!(write().err(), "the writer gets no error");
+        let errno = Errno::from_io_error(&error);
         let is_end = matches!(errno, Some(Errno::CONNRESET | Errno::PIPE));
         ensure!(is_end, "{errno:?} with {len} bytes");
     }

@@ -194,21 +194,11 @@ fn text(path: &PathBuf) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use stack_tests::rows;
-
     use std::fs;
 
-    use super::*;
+    use stack_tests::{rows, tree};
 
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            let file = dir.path().join(name);
-            fs::create_dir_all(file.parent().unwrap()).unwrap();
-            fs::write(file, text).unwrap();
-        }
-        dir
-    }
+    use super::*;
 
     #[test]
     fn network_devices_are_those_of_the_gids() {
@@ -221,7 +211,8 @@ mod tests {
             ("mlx5_0/device/net/other/mtu", ""),
             ("mlx5_1/ports/1/state", "1: DOWN\n"),
             ("mlx5_1/ports/1/gid_attrs/ndevs/0", "eth2\n"),
-        ]);
+        ])
+        .unwrap();
         let devices = RdmaDevices::read_below(dir.path(), &dir.path().join("net"));
         let names: Vec<&str> = devices.network_devices().collect();
         assert_eq!(names, ["eth1", "eth1.7", "eth2"]);
@@ -248,7 +239,8 @@ mod tests {
             "devices/pci0000:00/mlx5_0/device/net/eth0/mtu", "";
             "devices/virtual/infiniband/rxe0/ports/1/state", "4: ACTIVE\n";
             "devices/virtual/infiniband/rxe0/ports/1/gid_attrs/ndevs/0", "eth0\n";
-        });
+        })
+        .unwrap();
         let class = dir.path().join("class/infiniband");
         fs::create_dir_all(&class).unwrap();
         for name in ["pci0000:00/mlx5_0", "virtual/infiniband/rxe0"] {
@@ -270,7 +262,8 @@ mod tests {
             ("siw0/node_type", "4: RNIC\n"),
             ("siw0/ports/1/state", "4: ACTIVE\n"),
             ("siw0/device/net/eth0/mtu", ""),
-        ]);
+        ])
+        .unwrap();
         let devices = RdmaDevices::read_below(dir.path(), &dir.path().join("net"));
         assert!(devices.can("eth0"));
         assert!(devices.active_ports(None)[0].is_iwarp);
@@ -288,7 +281,8 @@ mod tests {
             "net/eth0/address", "52:54:00:12:34:57\n";
             "net/eth1/address", "52:54:00:12:34:56\n";
             "net/lo/address", "00:00:00:00:00:00\n";
-        });
+        })
+        .unwrap();
         let devices = RdmaDevices::read_below(dir.path(), &dir.path().join("net"));
         let names: Vec<&str> = devices.network_devices().collect();
         assert_eq!(names, ["eth1"]);
@@ -301,7 +295,8 @@ mod tests {
             ("b/ports/none/state", "4: ACTIVE"),
             ("c/ports/1/gid_attrs/ndevs/0", "\u{fffd}\n"),
             ("d/ports", "a file"),
-        ]);
+        ])
+        .unwrap();
         fs::write(dir.path().join("c/ports/1/gid_attrs/ndevs/1"), [0xff, 0xfe]).unwrap();
         let devices = RdmaDevices::read_below(dir.path(), &dir.path().join("net"));
         assert_eq!(devices.network_devices().collect::<Vec<_>>(), ["\u{fffd}"]);

@@ -1,21 +1,11 @@
 //! A process without descriptors or memory: its calls return errors, and it recovers.
 
 use anyhow::Result;
-use stack_tests::{CProgram, DEADLINE, Sanitizer, StackEnv, Stage, not_run};
+use stack_tests::{Sanitizer, not_run, passes};
 
 /// Runs one trial of `exhaust.c`.
 fn recovers(trial: &str) -> Result<()> {
-    let stage = Stage::find()?;
-    let program = CProgram::compile(&stage, "exhaust")?;
-    let env = StackEnv::at(stage)?;
-    env.program(program.file())
-        .arg(trial)
-        .named(trial)
-        .spawn()?
-        .finish(DEADLINE)?
-        .success()?
-        .prints("PASSED")?;
-    Ok(())
+    passes("exhaust", trial)
 }
 
 #[test]

@@ -106,36 +106,28 @@ fn path_attribute(attribute: &Attribute) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use stack_tests::{rows, tree};
+
     use super::*;
 
     #[test]
     fn modules_are_followed_in_all_their_forms() {
-        let dir = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| {
-            let file = dir.path().join(name);
-            fs::create_dir_all(file.parent().unwrap()).unwrap();
-            fs::write(&file, text).unwrap();
-            file
+        let files = rows! {
+            "lib.rs", "mod a; mod b; mod c { mod d; } #[path = \"odd/e.rs\"] mod f;";
+            "a.rs", "mod inner;";
+            "a/inner.rs", "";
+            "b/mod.rs", "mod inner;";
+            "b/inner.rs", "";
+            "c/d.rs", "";
+            "odd/e.rs", "";
+            "dead.rs", "";
         };
-        let root = write(
-            "lib.rs",
-            "mod a; mod b; mod c { mod d; } #[path = \"odd/e.rs\"] mod f;",
-        );
-        let alive = [
-            write("a.rs", "mod inner;"),
-            write("a/inner.rs", ""),
-            write("b/mod.rs", "mod inner;"),
-            write("b/inner.rs", ""),
-            write("c/d.rs", ""),
-            write("odd/e.rs", ""),
-        ];
-        let dead = write("dead.rs", "");
+        let dir = tree(&files).unwrap();
         let mut reached = BTreeSet::new();
-        follow(&root, dir.path(), &mut reached).unwrap();
-        assert!(
-            alive.iter().all(|file| reached.contains(file)),
-            "{reached:?}"
-        );
-        assert!(!reached.contains(&dead));
+        follow(&dir.path().join("lib.rs"), dir.path(), &mut reached).unwrap();
+        for (file, _) in files {
+            let is_alive = reached.contains(&dir.path().join(file));
+            assert_eq!(is_alive, file != "dead.rs", "{file}");
+        }
     }
 }

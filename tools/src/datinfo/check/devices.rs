@@ -176,21 +176,8 @@ fn is_software(line: &Line) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
     use crate::lines;
-
-    fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
-        let dir = tempfile::tempdir().unwrap();
-        for (path, content) in files {
-            let path = dir.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, content).unwrap();
-        }
-        let host = Host::at(dir.path());
-        (dir, host)
-    }
 
     const MLX: (&str, &str) = (
         "sys/class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0",
@@ -206,13 +193,13 @@ mod tests {
 
     #[test]
     fn a_host_without_devices_needs_nothing() {
-        let (_dir, host) = host(&[]);
+        let (_dir, host) = Host::of(&[]);
         assert!(problems(&host, "").is_empty());
     }
 
     #[test]
     fn missing_files_and_lines_are_problems() {
-        let (_dir, host) = host(&[MLX, ("sys/class/infiniband_verbs/abi_version", "6")]);
+        let (_dir, host) = Host::of(&[MLX, ("sys/class/infiniband_verbs/abi_version", "6")]);
         let problems = problems(&host, "");
         assert_eq!(problems.len(), 3, "{problems:?}");
         assert!(problems[0].contains("modprobe ib_uverbs"), "{problems:?}");
@@ -227,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_line_names_a_device_by_its_name_or_its_network_device() {
-        let (_dir, host) = host(&[
+        let (_dir, host) = Host::of(&[
             MLX,
             ("sys/class/infiniband_verbs/uverbs0/dev", "231:192"),
             ("dev/infiniband/uverbs0", ""),
@@ -247,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_file_that_may_not_be_opened_is_a_problem() {
-        let (dir, host) = host(&[
+        let (dir, host) = Host::of(&[
             MLX,
             ("sys/class/infiniband_verbs/uverbs0/dev", "231:192"),
             ("dev/infiniband/rdma_cm", ""),

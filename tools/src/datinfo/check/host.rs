@@ -24,6 +24,19 @@ impl Host {
         Self { root: root.into() }
     }
 
+    /// A system with these files, and the directory that contains them.
+    #[cfg(test)]
+    pub(super) fn of(files: &[(&str, &str)]) -> (tempfile::TempDir, Self) {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, content) in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        }
+        let host = Self::at(dir.path());
+        (dir, host)
+    }
+
     /// The path of a file that the system has as `/path`.
     pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         self.root.join(path)
@@ -102,13 +115,10 @@ mod tests {
 
     #[test]
     fn absent_files_are_no_error() {
-        let dir = tempfile::tempdir().unwrap();
-        let host = Host::at(dir.path());
+        let (_dir, host) = Host::of(&[("b", " text\n"), ("a", "")]);
         assert_eq!(host.text("proc/x"), None);
         assert!(host.names("sys").is_empty());
         assert!(host.may_use("dev/x").is_err());
-        fs::write(dir.path().join("b"), " text\n").unwrap();
-        fs::write(dir.path().join("a"), "").unwrap();
         assert_eq!(host.names(""), ["a", "b"]);
         assert_eq!(host.text("b").as_deref(), Some("text"));
     }

@@ -147,8 +147,7 @@ mod tests {
 
     #[test]
     fn the_directory_of_pages_is_checked() {
-        let dir = tempfile::tempdir().unwrap();
-        let host = Host::at(dir.path());
+        let (_dir, host) = Host::of(&[]);
         let absent = pages(&host, None).to_string();
         assert!(
             absent.contains("fix: mount it: `mount -t tmpfs"),
@@ -161,12 +160,9 @@ mod tests {
             within_file.contains("/dev/null/pages cannot be used (ENOTDIR"),
             "{within_file}"
         );
-        fs::create_dir_all(dir.path().join(SHARED_MEMORY)).unwrap();
+        fs::create_dir_all(host.path(SHARED_MEMORY)).unwrap();
         assert!(!pages(&host, None).is_problem());
-        let own = dir
-            .path()
-            .join(SHARED_MEMORY)
-            .join(format!("ops-{}", geteuid()));
+        let own = host.path(SHARED_MEMORY).join(format!("ops-{}", geteuid()));
         fs::create_dir(&own).unwrap();
         fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
         assert!(!pages(&host, None).is_problem());

@@ -103,56 +103,47 @@ mod tests {
         1: 0100007F:0F5F 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 4711 2 0 0\n\
         2: 0100007F:0F60 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 4712 2 0 0\n";
 
-    fn write(dir: &std::path::Path, path: &str, text: &str) {
-        let path = dir.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-
     /// A host on which a process has the port.
-    fn taken(program: &str, maps: &str) -> tempfile::TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        write(dir.path(), "proc/net/udp", SOCKETS);
-        write(dir.path(), "proc/7/comm", program);
-        write(dir.path(), "proc/7/maps", maps);
-        fs::create_dir_all(dir.path().join("proc/7/fd")).unwrap();
-        symlink("socket:[4711]", dir.path().join("proc/7/fd/3")).unwrap();
-        dir
+    fn taken(program: &str, maps: &str) -> (tempfile::TempDir, Host) {
+        let (dir, host) = Host::of(&[
+            ("proc/net/udp", SOCKETS),
+            ("proc/7/comm", program),
+            ("proc/7/maps", maps),
+        ]);
+        fs::create_dir(host.path("proc/7/fd")).unwrap();
+        symlink("socket:[4711]", host.path("proc/7/fd/3")).unwrap();
+        (dir, host)
     }
 
     #[test]
     fn a_free_port_is_no_problem() {
-        let dir = tempfile::tempdir().unwrap();
-        write(
-            dir.path(),
-            "proc/net/udp",
-            &SOCKETS.replace(":0F5F", ":0F5E"),
-        );
-        assert!(!item(&Host::at(dir.path())).is_problem());
+        let others = SOCKETS.replace(":0F5F", ":0F5E");
+        let (_dir, host) = Host::of(&[("proc/net/udp", &others)]);
+        assert!(!item(&host).is_problem());
     }
 
     #[test]
     fn another_program_with_the_port_is_named() {
-        let dir = taken("iwpmd\n", "/usr/sbin/iwpmd");
-        let text = item(&Host::at(dir.path())).to_string();
+        let (_dir, host) = taken("iwpmd\n", "/usr/sbin/iwpmd");
+        let text = item(&host).to_string();
         assert!(
             text.contains("iwpmd (process 7) has UDP port 3935"),
             "{text}"
         );
         assert!(text.ends_with("`systemctl disable --now iwpmd`"), "{text}");
-        let dir = taken("dns\n", "");
-        let text = item(&Host::at(dir.path())).to_string();
+        let (_dir, host) = taken("dns\n", "");
+        let text = item(&host).to_string();
         assert!(text.ends_with("fix: stop dns"), "{text}");
     }
 
     #[test]
     fn a_program_under_opsrun_may_have_the_port() {
-        let dir = taken("redis\n", "7f00 /usr/lib/libops-preload.so\n");
-        assert!(!item(&Host::at(dir.path())).is_problem());
-        fs::remove_dir_all(dir.path().join("proc/7")).unwrap();
-        assert!(item(&Host::at(dir.path())).is_problem(), "a hidden program");
-        write(dir.path(), "proc/net/unix", "0: 1 @dat-rs.port-mapper.2\n");
-        assert!(!item(&Host::at(dir.path())).is_problem());
+        let (_dir, host) = taken("redis\n", "7f00 /usr/lib/libops-preload.so\n");
+        assert!(!item(&host).is_problem());
+        fs::remove_dir_all(host.path("proc/7")).unwrap();
+        assert!(item(&host).is_problem(), "a hidden program");
+        fs::write(host.path("proc/net/unix"), "0: 1 @dat-rs.port-mapper.2\n").unwrap();
+        assert!(!item(&host).is_problem());
     }
 
     #[test]

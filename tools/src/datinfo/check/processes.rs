@@ -118,23 +118,17 @@ fn refused(host: &Host, error: &io::Error, privileges: Privileges) -> Item {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     fn fix(scope: Option<&str>, has_seccomp_filter: bool) -> String {
-        let dir = tempfile::tempdir().unwrap();
-        if let Some(scope) = scope {
-            let file = dir.path().join(YAMA);
-            fs::create_dir_all(file.parent().unwrap()).unwrap();
-            fs::write(file, scope).unwrap();
-        }
+        let file = scope.map(|scope| (YAMA, scope));
+        let (_dir, host) = Host::of(file.as_slice());
         let privileges = Privileges {
             has_seccomp_filter,
             ..Privileges::default()
         };
         let refusal = Ok(Err(io::Error::from_raw_os_error(libc::EPERM)));
-        let items = items(&Host::at(dir.path()), refusal, privileges);
+        let items = items(&host, refusal, privileges);
         assert!(items[0].is_problem());
         items[0].to_string()
     }
@@ -149,9 +143,9 @@ mod tests {
 
     #[test]
     fn an_untested_item_is_not_reported_as_a_problem() {
-        let dir = tempfile::tempdir().unwrap();
+        let (_dir, host) = Host::of(&[]);
         let failed = Err(io::Error::from_raw_os_error(libc::EAGAIN));
-        let items = items(&Host::at(dir.path()), failed, Privileges::default());
+        let items = items(&host, failed, Privileges::default());
         assert!(
             items[0].to_string().starts_with("not checked: "),
             "{items:?}"

@@ -323,9 +323,7 @@ mod tests {
 
     #[test]
     fn adapters_that_fail_for_one_cause_are_one_problem() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path().join("sys/class/net/lo")).unwrap();
-        let host = Host::at(dir.path());
+        let (_dir, host) = Host::of(&[("sys/class/net/lo/mtu", "")]);
         let failed = [
             unusable(1, "mlx4_0", "no device: mlx4_0"),
             unusable(2, "mlx4_0", "no device: mlx4_0"),

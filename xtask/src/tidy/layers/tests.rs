@@ -1,16 +1,10 @@
-use stack_tests::rows;
-use std::fs;
+use stack_tests::{rows, tree};
 
 use super::*;
 
 /// The graph of a crate with these files; the first one is its root.
 fn graph(files: &[(&str, &str)]) -> Graph {
-    let dir = tempfile::tempdir().unwrap();
-    for (name, text) in files {
-        let file = dir.path().join(name);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(&file, text).unwrap();
-    }
+    let dir = tree(files).unwrap();
     let root = dir.path().join(files[0].0);
     Tree::read(dir.path(), &root).unwrap().graph()
 }
