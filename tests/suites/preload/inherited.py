@@ -9,6 +9,7 @@ BEFORE = {
     (socket.SOL_SOCKET, socket.SO_LINGER): struct.pack("=ii", 1, 3),
     (socket.SOL_SOCKET, socket.SO_OOBINLINE): 1,
     (socket.SOL_SOCKET, socket.SO_PRIORITY): 3,
+    (socket.SOL_SOCKET, socket.SO_REUSEADDR): 1,
     (TCP, socket.TCP_NODELAY): 1,
     (TCP, socket.TCP_KEEPIDLE): 77,
     (TCP, socket.TCP_KEEPINTVL): 7,

@@ -9,8 +9,8 @@ use std::ffi::{c_int, c_ulong, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use libc::{
-    IPPROTO_TCP, SO_DOMAIN, SO_PASSCRED, SO_PASSSEC, SO_PEERCRED, SO_PROTOCOL, SO_REUSEPORT,
-    SOL_SOCKET, TCP_CORK, TCP_INFO, TCP_MAXSEG, TCP_NODELAY, TCP_QUICKACK, socklen_t,
+    IPPROTO_TCP, SO_DOMAIN, SO_PASSCRED, SO_PASSSEC, SO_PEERCRED, SO_PROTOCOL, SO_REUSEADDR,
+    SO_REUSEPORT, SOL_SOCKET, TCP_CORK, TCP_INFO, TCP_MAXSEG, TCP_NODELAY, TCP_QUICKACK, socklen_t,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::local::{addresses, local_socket};
 use crate::process::{guard, real};
-use crate::tcp::inherited::Value;
+use crate::tcp::inherited::{self, Value};
 use crate::tcp::names::Family;
 use crate::tcp::options::{self, SO_PEERNAME, write_info, write_number, write_peer_name};
 
@@ -28,7 +28,7 @@ const SO_PEERPIDFD: c_int = 77;
 /// Returns true for options that a socket of `AF_UNIX` handles in its own way.
 pub(crate) fn is_of_kind(level: c_int, name: c_int) -> bool {
     // A socket of `AF_UNIX` has no options of another level.
-    if level != SOL_SOCKET {
+    if !inherited::is_of_socket(level, name) {
         return true;
     }
     const SO_PASSPIDFD: c_int = 76;
@@ -187,7 +187,10 @@ unsafe fn switch_value(
     value: *const c_void,
     len: socklen_t,
 ) -> Option<Value> {
-    let is_switch = level == IPPROTO_TCP && matches!(name, TCP_NODELAY | TCP_CORK | TCP_QUICKACK);
+    let is_switch = matches!(
+        (level, name),
+        (SOL_SOCKET, SO_REUSEADDR) | (IPPROTO_TCP, TCP_NODELAY | TCP_CORK | TCP_QUICKACK)
+    );
     if !is_switch || value.is_null() || (len as usize) < size_of::<c_int>() {
         return None;
     }

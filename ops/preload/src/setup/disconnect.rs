@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use host::stand_in::Flags;
 use libc::{
-    SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE, SO_PRIORITY, SO_RCVTIMEO, SO_REUSEADDR, SO_SNDTIMEO,
-    SOCK_STREAM, SOL_SOCKET,
+    SO_KEEPALIVE, SO_LINGER, SO_OOBINLINE, SO_PRIORITY, SO_RCVTIMEO, SO_SNDTIMEO, SOCK_STREAM,
+    SOL_SOCKET,
 };
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
@@ -27,13 +27,12 @@ use crate::{local, numbers};
 
 /// The options that the kernel keeps for a local connection. The sizes of its buffers are not those
 /// of a TCP socket.
-const OF_LOCAL: [c_int; 7] = [
+const OF_LOCAL: [c_int; 6] = [
     SO_KEEPALIVE,
     SO_LINGER,
     SO_OOBINLINE,
     SO_PRIORITY,
     SO_RCVTIMEO,
-    SO_REUSEADDR,
     SO_SNDTIMEO,
 ];
 

@@ -9,7 +9,7 @@
 //! | Call | Without the library | On TCP by a rule | Within the host |
 //! |---|---|---|---|
 //! | `connect` | 1 | 2 | 13 |
-//! | `accept4`, a connection is queued | 1 | 1 | 4 |
+//! | `accept4`, a connection is queued | 1 | 1 | 3 |
 //! | `close` of one end | 1 | 1 | 3 |
 //!
 //! The second call of a connection on TCP reads its port, for the list of sockets.
@@ -97,7 +97,7 @@ impl Carried {
             if level == SOL_SOCKET && buffers::is_sized_by_kernel(tcp, name) {
                 continue;
             }
-            if level == SOL_SOCKET {
+            if inherited::is_of_socket(level, name) {
                 carried.of_socket.push((level, name, value));
             } else {
                 carried.kept.set(level, name, value);

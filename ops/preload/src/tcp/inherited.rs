@@ -91,6 +91,12 @@ pub(crate) fn socket(family: Family, listening: BorrowedFd<'_>) -> Result<OwnedF
     Ok(made)
 }
 
+/// Returns true for options that are set on a socket of `AF_UNIX`. `SO_REUSEADDR`, which almost
+/// every server sets, has no effect on a connection.
+pub(crate) fn is_of_socket(level: c_int, name: c_int) -> bool {
+    level == SOL_SOCKET && name != SO_REUSEADDR
+}
+
 /// Returns the bit of an option in a set of inherited options; 0 for all other options.
 pub(crate) fn bit_of(level: c_int, name: c_int) -> u64 {
     let name = match (level, name) {
