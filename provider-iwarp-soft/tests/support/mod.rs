@@ -133,11 +133,20 @@ impl Recorder {
     }
 
     pub fn connection(&self, qp: u64) -> Event {
+        self.connection_of(|token| token == qp).1
+    }
+
+    /// The next connection event of any queue pair.
+    pub fn any_connection(&self) -> (u64, Event) {
+        self.connection_of(|_| true)
+    }
+
+    fn connection_of(&self, wanted: impl Fn(u64) -> bool) -> (u64, Event) {
         self.expect(
             "connection event",
-            |it| matches!(it, Notification::Connection { qp: token, .. } if *token == qp),
+            |it| matches!(it, Notification::Connection { qp, .. } if wanted(*qp)),
             |it| match it {
-                Notification::Connection { event, .. } => event,
+                Notification::Connection { qp, event } => (qp, event),
                 _ => unreachable!(),
             },
         )
@@ -221,18 +230,6 @@ impl Recorder {
         let gates = self.gates.lock().unwrap();
         let closed = |gates: &mut Gates| gates.disconnected_of == Some(qp);
         drop(self.gates_changed.wait_while(gates, closed).unwrap());
-    }
-
-    /// The next connection event of any queue pair.
-    pub fn any_connection(&self) -> (u64, Event) {
-        self.expect(
-            "connection event",
-            |it| matches!(it, Notification::Connection { .. }),
-            |it| match it {
-                Notification::Connection { qp, event } => (qp, event),
-                _ => unreachable!(),
-            },
-        )
     }
 
     pub fn socket_down(&self, token: u64) {
@@ -359,16 +356,12 @@ impl Node {
 
     /// A queue pair with a queue each for requests and receives; their tokens are `token` + 1, + 2.
     pub fn side_with(&self, token: u64, attr: QpAttr) -> Side<'_> {
-        self.new_side(token, &attr, None)
+        self.build_side(token, &attr, None, [None, None])
     }
 
     /// A queue pair that takes its receives from `srq`.
     pub fn side_with_srq(&self, token: u64, srq: &SoftSrq) -> Side<'_> {
-        self.new_side(token, &QP_ATTR, Some(srq))
-    }
-
-    fn new_side(&self, token: u64, attr: &QpAttr, srq: Option<&SoftSrq>) -> Side<'_> {
-        self.build_side(token, attr, srq, [None, None])
+        self.build_side(token, &QP_ATTR, Some(srq), [None, None])
     }
 
     /// A queue pair that completes requests and receives in the queues `shared`. The queues of the
