@@ -241,8 +241,8 @@ impl Cm {
         }
     }
 
-    /// Disconnects a queue pair that is about to be destroyed. A queue pair that has replaced it has
-    /// the same token, and may be connected already.
+    /// Disconnects a queue pair that is about to be destroyed. A queue pair that has replaced it
+    /// has the same token, and may be connected already.
     pub(crate) fn remove_qp(&self, qp: &Arc<Qp>) {
         let token = qp.token;
         let own = self.connection(token).filter(|it| it.is_of(qp));
