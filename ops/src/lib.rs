@@ -6,7 +6,7 @@
 //! | File | Contents |
 //! |---|---|
 //! | [`rules`] | the rule file, which selects the sockets that may leave TCP |
-//! | [`netlink`] | the queries to the network stack: routes, next hops, ports, MTUs, RDMA devices |
+//! | [`netlink`] | the queries to the network stack: routes, next hops, MTUs, RDMA devices |
 //! | [`portmap`] | the port mapper: does a peer offer a service over RDMA? |
 //! | [`log`] | the log, by the rule file's `log` lines |
 //! | [`observe`] | the sockets of all processes, in shared pages that a tool reads |

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ops::netlink::{Change, Error, LinkAddress, NetStack, PortReservation, Reach, RouteQuery};
+use ops::netlink::{Change, Error, LinkAddress, NetStack, Reach, RouteQuery};
 use rustix::io::Errno;
 use stack_tests::{NetSpace, Program, Veth, available, not_run};
 
@@ -166,27 +166,6 @@ fn a_next_hop_that_never_answers_costs_no_more_than_the_bound() -> Result<()> {
     let found = stack.link_address(&route, Duration::from_millis(50))?;
     ensure!(found == LinkAddress::Unknown, "{found:?}");
     ensure!(begin.elapsed() < DEADLINE);
-    Ok(())
-}
-
-#[test]
-fn a_port_is_reserved_for_one_address_or_for_all() -> Result<()> {
-    let Lab {
-        stack: _stack,
-        veth: _veth,
-    } = available!(lab()?);
-    let one = PortReservation::new("192.0.2.1:4000".parse()?)?;
-    ensure!(one.local() == "192.0.2.1:4000".parse()?);
-    // The number is free at another address, but then not at all addresses.
-    PortReservation::new("127.0.0.1:4000".parse()?)?;
-    let taken = PortReservation::new("0.0.0.0:4000".parse()?).map(drop);
-    ensure!(taken == Err(Errno::ADDRINUSE), "{taken:?}");
-    let all = PortReservation::new("[::]:0".parse()?)?;
-    for address in ["192.0.2.1", "[2001:db8::1]"] {
-        let address = format!("{address}:{}", all.local().port()).parse()?;
-        let taken = PortReservation::new(address).map(drop);
-        ensure!(taken == Err(Errno::ADDRINUSE), "{address}: {taken:?}");
-    }
     Ok(())
 }
 

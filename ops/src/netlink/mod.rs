@@ -4,7 +4,6 @@
 //! |---|---|
 //! | the local addresses that reach a destination, the best first | [`NetStack::sources_to`] |
 //! | the next hop toward a destination, and its link-layer address | [`Route::next_hop`], [`NetStack::link_address`] |
-//! | a port number that TCP and an offload protocol share | [`PortReservation`] |
 //! | the MTU, and a notification of its changes | [`NetStack::mtu_to`], [`Change::Mtu`] |
 //! | the sockets that listen at a TCP address | [`ListeningSocket::at`] |
 //! | the devices that can do RDMA | [`NetStack::rdma`], [`NetStack::mark_rdma`] |
@@ -28,7 +27,6 @@ mod error;
 mod events;
 mod listening;
 mod neighbour;
-mod port;
 mod rdma;
 mod route;
 mod stack;
@@ -39,7 +37,6 @@ pub use error::Error;
 pub use events::Change;
 pub use listening::ListeningSocket;
 pub use neighbour::LinkAddress;
-pub use port::PortReservation;
 pub use rdma::{RdmaDevices, RdmaPort};
 pub use route::{Reach, Route, RouteQuery};
 pub use stack::{NetStack, Source};
