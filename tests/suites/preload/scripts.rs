@@ -55,6 +55,7 @@ const SCRIPTS: &[(&str, &str)] = scripts! {
     buffer_sizes_bound_the_bytes_that_are_held = "buffers.py",
     stdio_reads_and_writes_a_connection_at_its_numbers = "standard_numbers.py",
     a_disconnected_socket_connects_again = "disconnect.py",
+    control_data_is_ignored_as_over_tcp = "control_data.py",
     bytes_are_spliced_as_over_tcp = "splicing.py",
     a_listener_reports_one_event_until_it_is_armed = "one_shot.py",
     // Event loops of other languages.

@@ -14,7 +14,7 @@ use rustix::net::sockopt::socket_error;
 
 use super::{alias, hook, waits};
 use crate::local::{self, spinning};
-use crate::process::errno::{self, ToC as _};
+use crate::process::errno::{self, ToC};
 use crate::process::real;
 use crate::setup::inheritance;
 use crate::sharing::exposing;
@@ -361,16 +361,36 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
     });
     // SAFETY: the caller's arguments, unchanged.
     sent.unwrap_or_else(|| unsafe {
-        expose_passed(message);
         match message.as_ref() {
-            Some(named) if !named.msg_name.is_null() && table::is_local(fd) => {
-                let mut unnamed = *named;
-                (unnamed.msg_name, unnamed.msg_namelen) = (ptr::null_mut(), 0);
-                real::sendmsg(fd, &raw const unnamed, flags)
+            Some(message) if has_ignored(message) && table::is_local(fd) => {
+                send_without_ignored(fd, message, flags).to_c()
             }
-            _ => real::sendmsg(fd, message, flags),
+            _ => {
+                expose_passed(message);
+                real::sendmsg(fd, message, flags)
+            }
         }
     })
+}
+
+/// Returns true for a message with an address or control data, which TCP ignores on a connection.
+fn has_ignored(message: &msghdr) -> bool {
+    !(message.msg_name.is_null() && message.msg_control.is_null())
+}
+
+/// Sends a message on a local connection without what TCP ignores.
+///
+/// # Safety
+/// The contract of `sendmsg`.
+unsafe fn send_without_ignored(fd: c_int, message: &msghdr, flags: c_int) -> Result<usize, Errno> {
+    // SAFETY: the caller guarantees the control data of the message.
+    unsafe { check_control(message) }?;
+    let mut plain = *message;
+    (plain.msg_name, plain.msg_namelen) = (ptr::null_mut(), 0);
+    (plain.msg_control, plain.msg_controllen) = (ptr::null_mut(), 0);
+    // SAFETY: the caller guarantees the list of the message.
+    let sent = unsafe { real::sendmsg(fd, &raw const plain, flags) };
+    usize::try_from(sent).map_err(|_| Errno::from_raw_os_error(errno::get()))
 }
 
 /// Hook of `sendmmsg`. Descriptors that are passed to another process carry bytes from then on.
@@ -390,9 +410,13 @@ pub unsafe extern "C" fn sendmmsg(
     });
     // SAFETY: the caller's arguments, unchanged.
     sent.unwrap_or_else(|| unsafe {
-        for index in 0..if messages.is_null() { 0 } else { count } {
-            expose_passed(&raw const (*messages.add(index as usize)).msg_hdr);
+        let known = if messages.is_null() { 0 } else { count };
+        let header = |index: c_uint| &raw const (*messages.add(index as usize)).msg_hdr;
+        if table::is_local(fd) && (0..known).any(|index| has_ignored(&*header(index))) {
+            let call = |message: *mut msghdr, _| send_without_ignored(fd, &*message, flags);
+            return each(messages, count, call, || false).to_c();
         }
+        (0..known).for_each(|index| expose_passed(header(index)));
         real::sendmmsg(fd, messages, count, flags)
     })
 }
