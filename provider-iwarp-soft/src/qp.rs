@@ -47,6 +47,7 @@ use crate::conn::Conn;
 use crate::cq::{Cq, Pushed};
 use crate::event::OwnEvent;
 use crate::pool::Staging;
+use crate::progress::PolledList;
 use crate::srq::Srq;
 use crate::startup::attempt::ConnectAttempt;
 use crate::tally::Tally;
@@ -98,10 +99,12 @@ impl<T> Default for Queue<T> {
 }
 
 /// The notifications that a drive must make after it has released its locks.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Effects {
     send: Pushed,
     recv: Pushed,
+    /// May hold the last reference to a queue pair, so it is dropped after the locks.
+    former: Option<PolledList>,
 }
 
 /// A queue pair.

@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 use crate::engine::{Key, Source};
 use crate::socket::Socket;
 
-use super::Progress;
 use super::conn_set::Ready;
 use super::place::{Place, SetChange};
+use super::{PolledList, Progress};
 
 /// The thread that makes progress on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,16 +103,18 @@ impl ConnSocket {
     }
 
     /// Removes the connection from the engine. The descriptor stays open; a consumer's descriptor
-    /// number is closed, or returns to the consumer.
-    pub(crate) fn close(self: &Arc<Self>, place: &mut Place) {
+    /// number is closed, or returns to the consumer. Returns a list that the caller must drop
+    /// without a lock ([`Progress::remove_polled`]).
+    pub(crate) fn close(self: &Arc<Self>, place: &mut Place) -> Option<PolledList> {
         if self.closed.swap(true, Ordering::AcqRel) {
-            return;
+            return None;
         }
         let change = place.on_close();
         self.apply(change, place);
-        self.progress.remove(self);
+        let former = self.progress.remove(self);
         self.progress.engine().delist(self.key);
         self.socket.release();
+        former
     }
 
     /// Makes progress on the connection. Returns `false` if another thread holds it.

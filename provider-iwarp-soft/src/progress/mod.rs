@@ -51,6 +51,9 @@ use host::locks::lock;
 use crate::engine::{Engine, Interest, Key, Source};
 pub(crate) use place::Place;
 
+/// The connections that every poll drives, at one time.
+pub(crate) type PolledList = Arc<Vec<Arc<ConnSocket>>>;
+
 /// Maximum number of connections that every poll drives.
 const POLLED_MAX: usize = 8;
 /// The number of drives per poll of the set, while there are polled connections.
@@ -195,10 +198,10 @@ impl Progress {
         lock(&self.sockets).insert(socket.key, Arc::downgrade(socket));
     }
 
-    /// Called when a connection is over.
-    fn remove(&self, socket: &Arc<ConnSocket>) {
+    /// Called when a connection is over. Returns the list of [`Self::remove_polled`].
+    fn remove(&self, socket: &Arc<ConnSocket>) -> Option<PolledList> {
         lock(&self.sockets).remove(&socket.key);
-        self.remove_polled(socket);
+        self.remove_polled(socket)
     }
 
     /// The connection with this key in the set.
@@ -279,18 +282,12 @@ impl Progress {
 
     /// Removes a connection from the list of polled ones. Returns the former list, which may have
     /// the last reference to a queue pair, so the caller must drop it without a lock.
-    pub(crate) fn remove_polled(
-        &self,
-        socket: &Arc<ConnSocket>,
-    ) -> Option<Arc<Vec<Arc<ConnSocket>>>> {
+    pub(crate) fn remove_polled(&self, socket: &Arc<ConnSocket>) -> Option<PolledList> {
         let is_polled = self.polled.load().iter().any(|it| Arc::ptr_eq(it, socket));
         is_polled.then(|| self.change_polled(|all| all.retain(|it| !Arc::ptr_eq(it, socket))))
     }
 
-    fn change_polled(
-        &self,
-        change: impl Fn(&mut Vec<Arc<ConnSocket>>),
-    ) -> Arc<Vec<Arc<ConnSocket>>> {
+    fn change_polled(&self, change: impl Fn(&mut Vec<Arc<ConnSocket>>)) -> PolledList {
         self.polled.rcu(|polled| {
             let mut all = Vec::clone(polled);
             change(&mut all);

@@ -69,9 +69,6 @@ impl Qp {
     }
 
     fn try_arm(&self, socket: &Arc<ConnSocket>) -> Option<(Effects, bool)> {
-        // The former list may hold the last reference to queue pairs, so it is dropped after the
-        // lock.
-        let _former;
         let mut link = self.try_lock_link()?;
         let mut effects = Effects::default();
         let Link::Up(conn) = &mut *link else {
@@ -89,7 +86,7 @@ impl Qp {
         let armed = result.and_then(|()| conn.arm());
         let has_work = matches!(armed, Ok(true));
         if matches!(armed, Ok(false)) {
-            _former = socket.progress.remove_polled(socket);
+            effects.former = socket.progress.remove_polled(socket);
         }
         if let Err(end) = armed {
             self.finish(&mut link, end, &mut effects);
@@ -410,7 +407,7 @@ impl Qp {
             self.shared.offer_listener.withdraw(token);
         }
         conn.close_local();
-        conn.socket.close(&mut conn.place);
+        effects.former = conn.socket.close(&mut conn.place);
         self.start_lingering(&mut conn, &end);
         conn.proto.on_llp_closed();
         self.settle_last(&mut conn, effects);
