@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -276,6 +278,61 @@ static void handler_ends(void)
 	check(*uses == 0, "the allocator is not used");
 }
 
+static int joined_late = -1;
+static pthread_t receiver, poller;
+
+static void *receive(void *unused)
+{
+	char byte;
+
+	recv(joined_late, &byte, 1, 0);
+	return unused;
+}
+
+static void *await_event(void *unused)
+{
+	struct pollfd event = {.fd = joined_late, .events = POLLIN};
+
+	poll(&event, 1, -1);
+	return receive(unused);
+}
+
+/* Runs after the destructors of all libraries. */
+static void join_late(void *unused)
+{
+	(void)unused;
+	if (joined_late < 0)
+		return;
+	shutdown(joined_late, SHUT_RDWR);
+	pthread_join(receiver, NULL);
+	pthread_join(poller, NULL);
+}
+
+extern int __cxa_atexit(void (*handler)(void *), void *argument, void *library);
+
+/* Runs before the loader registers the destructors of the libraries, which run in reverse order. */
+static void before_libraries(void)
+{
+	__cxa_atexit(join_late, NULL, NULL);
+}
+
+__attribute__((section(".preinit_array"), used)) static void (*first)(void) = before_libraries;
+
+/* At the exit, a destructor ends the connection of its threads and waits for them. */
+static void joined_at_exit(void)
+{
+	int listener = listening(), client = connected();
+
+	check(accept(listener, NULL, NULL) >= 0, "accept");
+	joined_late = client;
+	check(pthread_create(&receiver, NULL, receive, NULL) == 0, "pthread_create");
+	check(pthread_create(&poller, NULL, await_event, NULL) == 0, "pthread_create");
+	/* The threads are in their calls soon; the result does not depend on it. */
+	usleep(50000);
+	/* A destructor that waits for ever fails the test. */
+	alarm(60);
+}
+
 int main(int count, char **words)
 {
 	const char *wanted = count > 1 ? words[1] : "";
@@ -288,6 +345,8 @@ int main(int count, char **words)
 		nothing_received();
 	else if (!strcmp(wanted, "handler_ends"))
 		handler_ends();
+	else if (!strcmp(wanted, "joined_at_exit"))
+		joined_at_exit();
 	else
 		check(0, "there is no such case");
 	return 0;

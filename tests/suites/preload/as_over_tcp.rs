@@ -7,9 +7,10 @@ use super::scripts;
 
 /// The arguments of the program. The second value is true for cases that apply only to connections
 /// within the host.
-pub(crate) const CASES: [(&str, bool); 4] = [
+pub(crate) const CASES: [(&str, bool); 5] = [
     ("stream_closed", false),
     ("nothing_received", false),
+    ("joined_at_exit", false),
     ("descriptors_passed", true),
     ("handler_ends", true),
 ];

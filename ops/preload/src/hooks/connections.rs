@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::{alias, offloaded};
 use crate::process::cancellation::{self, CANCELLED};
 use crate::process::errno::{self, ToC};
-use crate::process::{ending, guard, real};
+use crate::process::{guard, real, termination};
 use crate::setup::accept::{self, Next};
 use crate::setup::connect::{self, Outcome};
 use crate::setup::{disconnect, offer};
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
     {
         match connect::connect(fd, remote) {
             Outcome::Offloaded(result) => {
-                ending::hold_others();
+                termination::hold_others();
                 return result.to_c();
             }
             Outcome::Kernel(reason) => fall_back = reason.map(|reason| (remote, reason)),
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn accept4(
         cancellation::begin_call();
         // SAFETY: the caller's arguments, unchanged.
         let accepted = unsafe { accepted(fd, address, len, flags) };
-        ending::hold_others();
+        termination::hold_others();
         match accepted {
             Err(CANCELLED) if cancellation::is_cancelled() => {}
             accepted => return accepted.to_c(),

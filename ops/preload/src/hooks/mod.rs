@@ -44,7 +44,7 @@ use rustix::io::Errno;
 
 use crate::process::cancellation::{self, CANCELLED};
 use crate::process::errno::ToC;
-use crate::process::{ending, guard};
+use crate::process::{guard, termination};
 use crate::socket::Socket;
 use crate::table::{self, Mover};
 
@@ -89,7 +89,7 @@ where
         // A cancelled thread ends in this call, because no frame has anything to drop here.
         cancellation::begin_call();
         let made = dispatch_once(fd, &mut call);
-        ending::hold_others();
+        termination::hold_others();
         match made {
             Some(Err(CANCELLED)) if cancellation::is_cancelled() => {}
             made => return made.map(ToC::to_c),

@@ -34,6 +34,11 @@ pub unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    if table::has_ended(fd) {
+        // Wakes threads that wait for an event of the descriptor.
+        // SAFETY: the caller's arguments, unchanged.
+        return unsafe { real::shutdown(fd, how) };
+    }
     if let Some(result) = dispatch(fd, |socket, _fd| socket.shut_down(how)) {
         return result;
     }

@@ -2,7 +2,7 @@
 //!
 //! The kernel continues to send what a process wrote to TCP sockets after the process has ended.
 //! Offloaded connections are part of the process, so its exit waits until the peers have received
-//! the bytes. The other threads stay in their calls meanwhile ([`ending`]).
+//! the bytes. The other threads stay in their calls meanwhile ([`termination`]).
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use ops::OffloadProtocol;
 
 use crate::events;
-use crate::process::{self, ending, guard};
+use crate::process::{self, guard, termination};
 use crate::socket::{self, Socket, relay};
 use crate::table::{self, Entry};
 use crate::{numbers, switch};
@@ -65,7 +65,7 @@ extern "C" fn finish_quickly(_: *mut c_void) {
 /// Waits before the process ends without the handlers of `exit`.
 pub(crate) fn before_end() {
     if has_work() {
-        ending::begin();
+        termination::begin();
     }
     await_other_processes();
     finish();
@@ -85,28 +85,37 @@ fn has_work() -> bool {
 /// allocated or freed if the kernel closes everything.
 extern "C" fn finish() {
     if has_work() {
-        ending::begin();
+        termination::begin();
         if run(HANDLER_PATIENCE, close_all) && socket::were_made() {
             run(PATIENCE, settle_all);
         }
-        ending::connections_are_closed();
+        termination::connections_are_closed();
     }
     let _ = FINISHED.try_with(|finished| finished.set(process::id()));
 }
 
 fn close_all() {
     for fd in table::within(0, usize::MAX) {
-        let ended = match table::entry(fd) {
-            Some(Entry::Socket(socket)) if is_held_here(&socket) => {
+        let entry = table::entry(fd);
+        let held = match &entry {
+            Some(Entry::Socket(socket)) if is_held_here(socket) => Some(socket),
+            _ => None,
+        };
+        let ended = match held {
+            Some(socket) => {
                 // Threads that wait for the descriptor would see a hang-up.
                 socket.observer().freeze();
                 table::end_connection(fd)
             }
-            Some(_) if ends_with_process(fd) => table::remove(fd),
-            _ => None,
+            None if ends_with_process(fd) => table::remove(fd),
+            None => None,
         };
         if let Some(entry) = ended {
             let _ = numbers::release(entry);
+        }
+        if let Some(socket) = held {
+            // Threads that sleep in a call are held from now on.
+            socket.observer().wait_queue().wake();
         }
     }
 }

@@ -9,7 +9,7 @@
 //! | [`guard`] | calls and threads of the stack itself, which stay on TCP |
 //! | [`signals_blocked`] | work that no signal handler of the program interrupts |
 //! | [`cancellation`] | threads that are cancelled while they sleep in a call |
-//! | [`ending`] | the end of the process, during which other threads stay in their calls |
+//! | [`termination`] | the end of the process, during which other threads stay in their calls |
 //! | [`per_process`] | values that the child of a `fork` creates again |
 //!
 //! The child of a `vfork` (and of `posix_spawn`) runs in the parent's memory and may close and
@@ -19,13 +19,13 @@
 //! call.
 
 pub(crate) mod cancellation;
-pub(crate) mod ending;
 pub(crate) mod errno;
 pub(crate) mod guard;
 pub(crate) mod memory;
 pub(crate) mod per_process;
 pub(crate) mod real;
 pub(crate) mod signals_blocked;
+pub(crate) mod termination;
 
 use std::ffi::CStr;
 use std::sync::OnceLock;
@@ -83,7 +83,7 @@ pub(crate) fn own_table() {
 pub(crate) fn own_table_in_child() {
     OWNER.store(id(), Ordering::Release);
     memory::set_mark();
-    ending::reset_after_fork();
+    termination::reset_after_fork();
 }
 
 /// Returns true once the table has an owner, whichever process that is.

@@ -53,7 +53,7 @@ use calls::{CallGuard, Calls};
 use identity::Identity;
 use observer::Observer;
 
-use crate::process;
+use crate::process::{self, termination};
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
 
@@ -252,6 +252,10 @@ impl Patience {
     pub(crate) fn wait(self, socket: &Socket, seen: u32, may_be_last: bool) -> Result<(), Errno> {
         if socket.calls.is_stopped() {
             return Err(calls::HANDED_OVER);
+        }
+        if termination::is_by_another_thread() {
+            // The hook holds the thread. If the thread continues, its connection is closed.
+            return Err(Errno::CONNRESET);
         }
         let deadline = match self {
             Self::None => return Err(Errno::AGAIN),

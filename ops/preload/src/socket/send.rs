@@ -10,7 +10,7 @@ use libc::{MSG_FASTOPEN, MSG_NOSIGNAL, MSG_OOB};
 use ops::Watch;
 use rustix::io::Errno;
 
-use crate::process::ending;
+use crate::process::termination;
 use crate::socket::calls::HANDED_OVER;
 use crate::socket::vector::Vector;
 use crate::socket::{Patience, Socket, handed_over};
@@ -27,7 +27,7 @@ impl Socket {
         let sent = self.send_quietly(fd, from, flags);
         let is_refused = sent == Err(Errno::PIPE) && flags & MSG_NOSIGNAL == 0;
         // The end of the process has closed the connection, and the call does not return.
-        if is_refused && !ending::is_by_another_thread() {
+        if is_refused && !termination::is_by_another_thread() {
             // SAFETY: `raise` has no preconditions. The program chose the signal's action.
             unsafe { libc::raise(libc::SIGPIPE) };
         }
