@@ -16,11 +16,11 @@ use std::time::Duration;
 use access_layer::rnic::*;
 use support::*;
 
-/// The number of messages of one round, each with an answer.
-const MESSAGES: u64 = 500;
-/// A round may be disturbed by the engine, to which a queue of requests is then passed. The queue
-/// grows a few times in all.
-const ROUNDS: usize = 20;
+/// The number of messages of one round, which takes less than a tick of the engine.
+const MESSAGES: u64 = 20;
+/// The most rounds until one without an allocation. If the thread loses its processor for a tick,
+/// the engine takes the connection over, and the next poll allocates a new list of connections.
+const ROUNDS: usize = 1000;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -82,9 +82,9 @@ fn allocations(work: impl FnOnce()) -> u64 {
     ALLOCATIONS.get() - before
 }
 
-/// Returns the least number of allocations of one round.
-fn least(mut round: impl FnMut()) -> u64 {
-    (0..ROUNDS).map(|_| allocations(&mut round)).min().unwrap()
+/// Returns true if at least one round makes no allocation.
+fn has_steady_state(mut round: impl FnMut()) -> bool {
+    (0..ROUNDS).any(|_| allocations(&mut round) == 0)
 }
 
 #[test]
@@ -92,12 +92,12 @@ fn a_blocked_consumer_causes_no_allocation() {
     let node = Node::new("lo 0");
     let cq = node.rnic.create_cq(16, CqToken(1)).unwrap();
     let waker = Arc::new(Waker::new());
-    let sleeps = least(|| {
+    let sleeps = has_steady_state(|| {
         node.rnic.arm_cq(&cq, false);
         node.rnic
             .wait(&[&cq], &waker, Some(Duration::from_millis(1)));
     });
-    assert_eq!(sleeps, 0);
+    assert!(sleeps);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn short_messages_cause_no_allocation() {
             moved::move_on(&client, &server);
         }
         let (from, to) = (a.memory(64), b.memory(64));
-        let pings = least(|| {
+        let pings = has_steady_state(|| {
             for id in 0..MESSAGES {
                 server.recv(id, &[to.sge(0, 64)]);
                 client.send(id, &[from.sge(0, 64)]);
@@ -119,8 +119,8 @@ fn short_messages_cause_no_allocation() {
                 client.sent();
             }
         });
-        assert_eq!(pings, 0, "{params}: one by one");
-        let bursts = least(|| {
+        assert!(pings, "{params}: one by one");
+        let bursts = has_steady_state(|| {
             for id in 0..MESSAGES {
                 server.recv(id, &[to.sge(0, 64)]);
             }
@@ -132,6 +132,6 @@ fn short_messages_cause_no_allocation() {
                 client.sent();
             }
         });
-        assert_eq!(bursts, 0, "{params}: in bursts");
+        assert!(bursts, "{params}: in bursts");
     }
 }

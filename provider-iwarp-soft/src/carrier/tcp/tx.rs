@@ -724,6 +724,14 @@ mod tests {
 
     #[test]
     fn bytes_after_a_cut_of_the_stream_have_markers_at_the_right_positions() {
+        // The socket may fill within the last FPDU that is framed.
+        let has_dropped = (0..50).any(|_| cut_drops_framed_bytes());
+        assert!(has_dropped, "no framed bytes were dropped");
+    }
+
+    /// Cuts a stream whose socket is full, and checks the markers after the cut. Returns true if
+    /// bytes were framed after the cut.
+    fn cut_drops_framed_bytes() -> bool {
         let node = Node::new("lo 0");
         let client = node.side(10);
         let memory = node.memory(16 << 20);
@@ -756,10 +764,10 @@ mod tests {
         };
         let rest = conn.tcp.tx.take_rest_of_fpdu(&sources).unwrap();
         let cut = conn.tcp.tx.sent + rest.len() as u64;
-        assert!(cut < framed, "no framed bytes were dropped");
         let marked = conn.tcp.tx.marked.as_ref().unwrap();
         for len in 0..2 * marker::INTERVAL as usize {
             assert_eq!(marked.len(len), marker::total_len(cut, len), "{len}");
         }
+        cut < framed
     }
 }
