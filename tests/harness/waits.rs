@@ -17,7 +17,7 @@ macro_rules! awaited {
     }};
 }
 
-/// Evaluates a condition repeatedly until it is true, as [`awaited`](crate::awaited) does.
+/// Evaluates a condition repeatedly until it is true, as [`awaited`] does.
 #[macro_export]
 macro_rules! until {
     ($condition:expr, $($message:tt)+) => {

@@ -17,9 +17,8 @@ const PAGES: [&str; 2] = ["dat-rs.7", "opsrun.1"];
 const OURS_ALONE: [&str; 3] = ["tests", "xtask", "fuzz/bodies"];
 
 /// Directories whose tests and tasks read variables of their own.
-const WORK: [&str; 5] = [
+const WORK: [&str; 4] = [
     "fuzz/bodies",
-    "provider-ib/tests",
     "sdp-over-dat/proto/src/tests",
     "tests",
     "xtask",
