@@ -79,7 +79,8 @@ pub(crate) fn release(entry: Entry) -> Option<(Arc<Socket>, Instant)> {
 
 /// Handles a close in a process that shares or copied the memory of the table's owner but has its
 /// own descriptors. The kernel listener next to a listening socket is closed as well, because its
-/// name would otherwise stay in use.
+/// name would otherwise stay in use. The entry of a copy is forgotten, because the program may get
+/// the number again for any file.
 fn close_copy(fd: c_int) {
     if let Some(listener) = table::find_listener(fd)
         // Only the table and this function hold a reference: no other descriptor names the
@@ -87,6 +88,9 @@ fn close_copy(fd: c_int) {
         && Arc::strong_count(&listener) == 2
     {
         listener.kernel().inspect(|it| it.close_copy());
+    }
+    if process::memory::is_copied() {
+        table::forget_copied(fd);
     }
 }
 

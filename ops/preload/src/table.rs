@@ -472,6 +472,14 @@ pub(crate) fn remove(fd: c_int) -> Option<Entry> {
     entry
 }
 
+/// Makes a number that of a native descriptor in a process with a copy of the table. The entry is
+/// not freed: the copied allocator may be locked.
+pub(crate) fn forget_copied(fd: c_int) {
+    if let Some(slot) = existing(fd) {
+        slot.kind.store(NATIVE, Ordering::Release);
+    }
+}
+
 /// Removes the entry of a connection and returns it. The descriptor stays that of a connection, of
 /// which [`has_ended`] returns true, until the program closes it.
 pub(crate) fn end_connection(fd: c_int) -> Option<Entry> {

@@ -41,6 +41,11 @@ pub(super) fn is_marked() -> bool {
         && mark().is_some_and(|mark| mark.load(Ordering::Acquire) == SET)
 }
 
+/// Returns true in a child that has a copy of the memory. False also in a process without a mark.
+pub(crate) fn is_copied() -> bool {
+    mark().is_some_and(|mark| mark.load(Ordering::Acquire) != SET)
+}
+
 fn mark() -> Option<&'static AtomicU32> {
     // SAFETY: the pointer is null, or to a page that is never unmapped.
     unsafe { MARK.load(Ordering::Acquire).as_ref() }
@@ -77,12 +82,13 @@ mod tests {
     #[test]
     fn a_child_has_no_mark() {
         set_mark();
+        assert!(!is_copied());
         assert_eq!(is_marked(), cfg!(target_arch = "x86_64"));
         // SAFETY: the child reads an atomic word and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: the call takes a number and does not return.
-            unsafe { libc::_exit(i32::from(is_marked())) };
+            unsafe { libc::_exit(i32::from(is_marked() || !is_copied())) };
         }
         let mut status = -1;
         // SAFETY: the pointer is to a local variable.
