@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,13 +16,27 @@ use crate::{IA_NAME, SdpTraces, Stage, adapter_line, carrier_params};
 /// # Safety
 /// Until this returns, no other thread of the process may read the environment.
 pub unsafe fn load_staged(library: &str, file: &Path, adapters: &[(&str, &str)]) -> Result<()> {
-    let stage = Stage::find()?;
-    let provider = stage.provider();
+    let provider = Stage::find()?.provider();
     let carrier = carrier_params();
-    let mut text = String::new();
-    for (name, params) in adapters {
-        text += &adapter_line(name, provider.display(), &format!("{params}{carrier}"));
+    let line = |(name, params): &(&str, &str)| {
+        adapter_line(name, provider.display(), &format!("{params}{carrier}"))
+    };
+    // SAFETY: the caller guarantees that no other thread reads the environment.
+    unsafe {
+        load_registry(
+            library,
+            file,
+            &adapters.iter().map(line).collect::<String>(),
+        )
     }
+}
+
+/// As [`load_staged`], with the text of the registry.
+///
+/// # Safety
+/// As for [`load_staged`].
+unsafe fn load_registry(library: &str, file: &Path, text: &str) -> Result<()> {
+    let stage = Stage::find()?;
     // Another process of the suite may read the file meanwhile, and must not find half of it.
     let new = file.with_extension(std::process::id().to_string());
     fs::write(&new, text).with_context(|| format!("writing {}", new.display()))?;
@@ -35,6 +49,12 @@ pub unsafe fn load_staged(library: &str, file: &Path, adapters: &[(&str, &str)])
     Ok(())
 }
 
+/// The variable with the `ia_params` of an RDMA device that carries the connections of a suite for
+/// SDP, in place of the software provider.
+const DEVICE_ENV: &str = "SDP_SUITE_DEVICE";
+/// The variable with a directory in place of `tmp`, for a machine on which the build is read-only.
+const TMP_ENV: &str = "SDP_SUITE_TMP";
+
 /// Makes this process load the staged libraries, with one adapter [`IA_NAME`] with `params`, and
 /// write the messages of its SDP connections. All files are in a directory of this process in
 /// `tmp`. An error is a text, because a `static` keeps the result for all tests.
@@ -43,11 +63,20 @@ pub unsafe fn load_staged(library: &str, file: &Path, adapters: &[(&str, &str)])
 /// As for [`load_staged`].
 pub unsafe fn load_staged_sdp(tmp: &str, params: &str) -> Result<SdpTraces, String> {
     let load = || -> Result<SdpTraces> {
-        let dir = Path::new(tmp).join(format!("sdp-{}", std::process::id()));
+        let tmp = env::var_os(TMP_ENV).map_or_else(|| tmp.into(), PathBuf::from);
+        let dir = tmp.join(format!("sdp-{}", std::process::id()));
         let traces = SdpTraces::below(&dir)?;
+        let (library, file) = ("DAT_LIBRARY", dir.join("dat.conf"));
         // SAFETY: the caller guarantees that no other thread reads the environment.
         unsafe {
-            load_staged("DAT_LIBRARY", &dir.join("dat.conf"), &[(IA_NAME, params)])?;
+            match env::var(DEVICE_ENV) {
+                Ok(device) => {
+                    let provider = Stage::find()?.lib().join("libdapl-ib.so.2");
+                    let line = adapter_line(IA_NAME, provider.display(), &device);
+                    load_registry(library, &file, &line)?;
+                }
+                Err(_) => load_staged(library, &file, &[(IA_NAME, params)])?,
+            }
             traces.of_this_process();
         }
         Ok(traces)
