@@ -366,7 +366,7 @@ impl LocalCarrier {
             };
             let pinned = table.pin(&memory, std::mem::take(&mut pull.stags));
             drop(memory);
-            self.pull(&pull, reception.proto)?;
+            self.pull(&mut pull, reception.proto)?;
             drop(pinned);
             budget.take(pull.len);
             pulled = Some(pull.placement);
@@ -429,7 +429,7 @@ impl LocalCarrier {
 
     /// Reads the payload of the record at the front from the peer's memory into its target, and
     /// takes the record.
-    fn pull(&mut self, pull: &PendingPull, proto: &mut Connection) -> Result<(), RxEnd> {
+    fn pull(&mut self, pull: &mut PendingPull, proto: &mut Connection) -> Result<(), RxEnd> {
         let Some(puller) = &self.puller else {
             // This end has announced to the peer that it cannot read the peer's memory.
             return Err(RxEnd::Broken);
@@ -440,14 +440,13 @@ impl LocalCarrier {
             return Err(RxEnd::Broken);
         }
         let mut tail = [0; TAIL];
-        let last = pull.late.map(|_| pull::Target {
+        pull.places.extend(pull.late.map(|_| pull::Target {
             ptr: tail.as_mut_ptr(),
             len: TAIL,
-        });
-        let places: Vec<pull::Target> = pull.places.iter().copied().chain(last).collect();
+        }));
         // SAFETY: the memory table has checked the targets, whose registrations the caller has
         // pinned; the eight bytes are of this frame.
-        let pulled = unsafe { puller.pull(self.consumer.pieces(), &places) };
+        let pulled = unsafe { puller.pull(self.consumer.pieces(), &pull.places) };
         if !self.consumer.end_pull(pulled.is_ok()) {
             return Err(RxEnd::Broken);
         }
