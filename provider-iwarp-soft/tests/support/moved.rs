@@ -286,13 +286,7 @@ pub fn nothing_is_read_or_written_after_deregistration() {
         for is_write in [true, false] {
             let (a, b) = nodes();
             let (client, server) = connected(&a, &b);
-            for _ in 0..100 {
-                server.recv(1, &[]);
-                client.send(1, &[]);
-                server.received();
-                client.sent();
-            }
-            has_moved(&client, &server);
+            move_on(&client, &server);
             let (ours, theirs) = (a.memory(len), b.memory(len));
             let (target, bytes) = (theirs.remote(0, len), theirs.bytes);
             let stop = std::sync::atomic::AtomicBool::new(false);
