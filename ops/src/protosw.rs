@@ -378,6 +378,16 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// Reports events to `watch` from now on, beginning with the events that have already happened.
     fn watch(&self, watch: Arc<dyn Watch>);
 
+    /// Polls until bytes can be received, `polls` times at most, on the calling thread. Returns true
+    /// if they can. The watch may receive events late until [`OffloadStream::end_polling`]. A
+    /// protocol whose thread need not be woken for each message returns false at once.
+    fn poll_readable(&self, _polls: u32) -> bool {
+        false
+    }
+
+    /// Reports all events to the watch again. Called before a thread waits for the watch.
+    fn end_polling(&self) {}
+
     /// Reports the counters that the protocol keeps to `meter`, from the next call of
     /// [`OffloadStream::watch`] on. A protocol without such counters reports nothing.
     fn measure(&self, _meter: Arc<dyn Meter>) {}

@@ -271,6 +271,21 @@ impl SdpStream {
         self.socket.take_error()
     }
 
+    /// Polls until the stream is readable, `polls` times at most. Returns true if it is.
+    ///
+    /// Poll before a sleep: a message is then received on this thread, without a wake-up of the
+    /// stack's thread. The watch is not notified of events in between, until
+    /// [`SdpStream::end_polling`], or for about 20 ms after the last poll.
+    #[must_use]
+    pub fn poll_readable(&self, polls: u32) -> bool {
+        self.socket.poll_readable(polls)
+    }
+
+    /// Reports all events to the watch again. Call this before a thread waits for the watch.
+    pub fn end_polling(&self) {
+        self.socket.end_polling();
+    }
+
     /// The stream's present readiness.
     #[must_use]
     pub fn readiness(&self) -> Readiness {

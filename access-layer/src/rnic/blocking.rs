@@ -4,10 +4,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use host::adaptive_spin::AdaptiveSpin;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::adaptive_spin::AdaptiveSpin;
 use super::{Arm, Rnic, Waker};
 
 /// The next wait sleeps at once if the last wait took longer than this.

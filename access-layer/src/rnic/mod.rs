@@ -27,7 +27,6 @@
 //!   it was suppressed and succeeded. All completions of a connection are in their CQs before the
 //!   event that ends the connection is delivered.
 
-mod adaptive_spin;
 mod attr;
 mod blocking;
 mod cm;

@@ -2,6 +2,7 @@
 //!
 //! | File | Contents |
 //! |---|---|
+//! | [`adaptive_spin`] | the decision to poll before a sleep, by the success of earlier polls |
 //! | [`descriptors`] | descriptors of the library, above those of the program |
 //! | [`environment`] | environment variables, which a program with raised privileges ignores |
 //! | [`forks`] | handlers that run around a `fork` of the program |
@@ -12,6 +13,7 @@
 //! | [`stand_in`] | a descriptor for the program, whose readiness the library controls |
 //! | [`threads`] | threads of the library, which receive none of the program's signals |
 
+pub mod adaptive_spin;
 pub mod descriptors;
 pub mod environment;
 pub mod forks;

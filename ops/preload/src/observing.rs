@@ -272,6 +272,14 @@ impl OffloadStream for Observed {
         self.stream.watch(watch);
     }
 
+    fn poll_readable(&self, polls: u32) -> bool {
+        self.stream.poll_readable(polls)
+    }
+
+    fn end_polling(&self) {
+        self.stream.end_polling();
+    }
+
     fn measure(&self, meter: Arc<dyn Meter>) {
         self.stream.measure(meter);
     }

@@ -180,6 +180,14 @@ impl OffloadStream for SdpOffload {
         }));
     }
 
+    fn poll_readable(&self, polls: u32) -> bool {
+        self.stream.poll_readable(polls)
+    }
+
+    fn end_polling(&self) {
+        self.stream.end_polling();
+    }
+
     fn measure(&self, meter: Arc<dyn Meter>) {
         // The first meter stays; a stream is listed once.
         let _ = self.meter.set(meter);

@@ -4,10 +4,12 @@
 //!             hand over, service wanted
 //!   CALLS ─────────────────────────────────> STACK
 //!    ^ ^ <───────────────────────────────────  |
-//!    |       hand over, no service wanted      |
+//!    | |     hand over, no service wanted      |
+//!    | |                                       | begin to poll
+//!    | '─ tick without a poll, end ─ POLLERS <─┤
 //!    |                                         | begin to sleep
-//!    '── end of the sleep ── SLEEPER <─────────'
-//!              begin to sleep: also from CALLS
+//!    '── end of the sleep ────────── SLEEPER <─'
+//!           begin to poll or to sleep: also from CALLS
 //! ```
 
 /// A dispatcher of a socket.
@@ -22,6 +24,12 @@ pub(super) enum Queue {
 pub(super) enum Attendance {
     /// No thread sleeps; each call polls the dispatchers.
     Calls,
+    /// Calls that wait poll the dispatchers, so that the stack's thread does not wake for each
+    /// message. A tick of that thread detects that the calls have stopped.
+    Pollers {
+        /// True if a call has polled since the last tick.
+        has_polled: bool,
+    },
     /// The dispatchers trigger the CNO on which the stack's thread sleeps; calls poll as well.
     Stack,
     /// The thread of a call sleeps in this dispatcher. No other thread polls it, because DAT
@@ -56,7 +64,7 @@ impl Attendance {
                 *self = Self::Calls;
                 is_kicked
             }
-            Self::Calls | Self::Stack => false,
+            Self::Calls | Self::Pollers { .. } | Self::Stack => false,
         }
     }
 
@@ -68,8 +76,34 @@ impl Attendance {
                 *is_kicked = true;
                 Some(*queue)
             }
-            Self::Calls | Self::Stack | Self::Sleeper { .. } => None,
+            Self::Calls | Self::Pollers { .. } | Self::Stack | Self::Sleeper { .. } => None,
         }
+    }
+
+    /// Called when a call that waits is about to poll. Returns the former state. `None`: the call
+    /// cannot poll, because a thread sleeps in a dispatcher.
+    pub(super) fn on_begin_polling(&mut self) -> Option<Self> {
+        let polls = Self::Pollers { has_polled: true };
+        (!self.has_sleeper()).then(|| std::mem::replace(self, polls))
+    }
+
+    /// Called when the calls stop polling. The hand-over that follows selects the thread.
+    pub(super) fn on_end_polling(&mut self) {
+        if matches!(self, Self::Pollers { .. }) {
+            *self = Self::Calls;
+        }
+    }
+
+    /// Called at a tick. Returns true if another tick is wanted.
+    pub(super) fn on_tick(&mut self) -> bool {
+        let Self::Pollers { has_polled } = *self else {
+            return false;
+        };
+        *self = match has_polled {
+            true => Self::Pollers { has_polled: false },
+            false => Self::Calls,
+        };
+        has_polled
     }
 
     /// Called when a call ends. `wants_service` is true if events must be handled while no call is
@@ -79,7 +113,7 @@ impl Attendance {
         let next = match *self {
             Self::Calls if wants_service => Self::Stack,
             Self::Stack if !wants_service => Self::Calls,
-            Self::Calls | Self::Stack | Self::Sleeper { .. } => return None,
+            Self::Calls | Self::Pollers { .. } | Self::Stack | Self::Sleeper { .. } => return None,
         };
         *self = next;
         Some(wants_service)
@@ -104,7 +138,7 @@ impl Attendance {
 #[cfg(test)]
 mod tests {
     use super::{
-        Attendance::{Calls, Sleeper, Stack},
+        Attendance::{Calls, Pollers, Sleeper, Stack},
         Queue::{Completions, Connections},
         *,
     };
@@ -116,43 +150,63 @@ mod tests {
     /// The result of a transition, in one type for all.
     #[derive(Debug, PartialEq, Eq)]
     enum Returned {
+        Nothing,
         Flag(bool),
         Queue(Option<Queue>),
         Change(Option<bool>),
+        Before(Option<Attendance>),
     }
-    use Returned::{Change, Flag};
+    use Returned::{Before, Change, Flag, Nothing};
 
     #[test]
     fn every_event_in_every_state() {
         type Row = (
             &'static str,
             fn(&mut Attendance) -> Returned,
-            [(Attendance, Returned); 5],
+            [(Attendance, Returned); 7],
         );
         let asleep = sleeper(Completions, false);
         let kicked = sleeper(Completions, true);
         let connecting = sleeper(Connections, false);
-        let before = [Calls, Stack, asleep, kicked, connecting];
+        let polls = Pollers { has_polled: true };
+        let quiet = Pollers { has_polled: false };
+        let before = [Calls, polls, quiet, Stack, asleep, kicked, connecting];
         macro_rules! rows {
             ($($name:literal: $event:expr => $after:expr;)+) => { [$(($name, $event, $after)),+] };
         }
-        let rows: [Row; 5] = rows! {
+        let rows: [Row; 8] = rows! {
             "begin to sleep": |it| Flag(it.on_begin_sleep(Completions))
-                => [(asleep, Flag(false)), (asleep, Flag(true)), (asleep, Flag(false)),
-                    (asleep, Flag(false)), (asleep, Flag(false))];
+                => [(asleep, Flag(false)), (asleep, Flag(false)), (asleep, Flag(false)),
+                    (asleep, Flag(true)), (asleep, Flag(false)), (asleep, Flag(false)),
+                    (asleep, Flag(false))];
             "end of the sleep": |it| Flag(it.on_end_sleep())
-                => [(Calls, Flag(false)), (Stack, Flag(false)), (Calls, Flag(false)),
-                    (Calls, Flag(true)), (Calls, Flag(false))];
+                => [(Calls, Flag(false)), (polls, Flag(false)), (quiet, Flag(false)),
+                    (Stack, Flag(false)), (Calls, Flag(false)), (Calls, Flag(true)),
+                    (Calls, Flag(false))];
+            "begin to poll": |it| Before(it.on_begin_polling())
+                => [(polls, Before(Some(Calls))), (polls, Before(Some(polls))),
+                    (polls, Before(Some(quiet))), (polls, Before(Some(Stack))),
+                    (asleep, Before(None)), (kicked, Before(None)), (connecting, Before(None))];
+            "end of the polls": |it| { it.on_end_polling(); Nothing }
+                => [(Calls, Nothing), (Calls, Nothing), (Calls, Nothing), (Stack, Nothing),
+                    (asleep, Nothing), (kicked, Nothing), (connecting, Nothing)];
+            "tick": |it| Flag(it.on_tick())
+                => [(Calls, Flag(false)), (quiet, Flag(true)), (Calls, Flag(false)),
+                    (Stack, Flag(false)), (asleep, Flag(false)), (kicked, Flag(false)),
+                    (connecting, Flag(false))];
             "kick": |it| Returned::Queue(it.on_kick())
-                => [(Calls, Returned::Queue(None)), (Stack, Returned::Queue(None)),
+                => [(Calls, Returned::Queue(None)), (polls, Returned::Queue(None)),
+                    (quiet, Returned::Queue(None)), (Stack, Returned::Queue(None)),
                     (kicked, Returned::Queue(Some(Completions))), (kicked, Returned::Queue(None)),
                     (sleeper(Connections, true), Returned::Queue(Some(Connections)))];
             "hand over, service wanted": |it| Change(it.on_hand_over(true))
-                => [(Stack, Change(Some(true))), (Stack, Change(None)), (asleep, Change(None)),
-                    (kicked, Change(None)), (connecting, Change(None))];
+                => [(Stack, Change(Some(true))), (polls, Change(None)), (quiet, Change(None)),
+                    (Stack, Change(None)), (asleep, Change(None)), (kicked, Change(None)),
+                    (connecting, Change(None))];
             "hand over, no service wanted": |it| Change(it.on_hand_over(false))
-                => [(Calls, Change(None)), (Calls, Change(Some(false))), (asleep, Change(None)),
-                    (kicked, Change(None)), (connecting, Change(None))];
+                => [(Calls, Change(None)), (polls, Change(None)), (quiet, Change(None)),
+                    (Calls, Change(Some(false))), (asleep, Change(None)), (kicked, Change(None)),
+                    (connecting, Change(None))];
         };
         for (name, event, after) in rows {
             for (before, (expected, returned)) in before.into_iter().zip(after) {
@@ -167,6 +221,7 @@ mod tests {
     fn a_dispatcher_has_a_sleeper_or_none() {
         for (state, has_sleeper, completions, connections, is_stacks) in [
             (Calls, false, false, false, false),
+            (Pollers { has_polled: true }, false, false, false, false),
             (Stack, false, false, false, true),
             (sleeper(Completions, true), true, true, false, false),
             (sleeper(Connections, false), true, false, true, false),

@@ -17,7 +17,7 @@ use sdp_proto::{ConnectionState, Payload, PeerMemory, Read, Transmit, wire::HEAD
 
 use super::{
     Inner, Socket,
-    attendance::Queue,
+    attendance::{Attendance, Queue},
     inner::{ReadInProgress, ReadInto},
     link::{Failure, Opening},
 };
@@ -31,6 +31,9 @@ const WRITE: u64 = 4 << 56;
 const KIND: u64 = 0xff << 56;
 /// The transport that the work was posted on, in the next byte of its cookie.
 const EPOCH: u64 = 0xff << 48;
+
+/// The number of polls between two system calls that yield the processor.
+const POLLS_PER_YIELD: u32 = 16;
 
 /// The longest sleep of a wait while the protocol wants a tick.
 const TICK: Duration = Duration::from_millis(10);
@@ -647,6 +650,9 @@ impl Socket {
             // The next call most likely sends the rest. If there is none, the tick does.
             self.adapter.want_tick();
         }
+        if inner.user.is_closing() {
+            inner.attendance.on_end_polling();
+        }
         let Some(attached) = inner.attendance.on_hand_over(inner.wants_service()) else {
             return;
         };
@@ -654,6 +660,51 @@ impl Socket {
         if attached {
             // Events that occurred before the attachment have not triggered the CNO.
             self.progress(inner);
+        }
+    }
+
+    /// Polls until the socket is readable, `polls` times at most. Returns true if it is.
+    ///
+    /// The stack's thread is not woken for events meanwhile, nor afterwards, until
+    /// [`Self::end_polling`], a close, or two ticks without a poll.
+    pub(crate) fn poll_readable(&self, polls: u32) -> bool {
+        let mut inner = self.lock();
+        if inner.user.is_closing() || !inner.connection.state().is_established() {
+            return false;
+        }
+        match inner.attendance.on_begin_polling() {
+            None => return false,
+            Some(Attendance::Pollers { .. }) => {}
+            Some(before) => {
+                if before == Attendance::Stack {
+                    self.attach(false);
+                }
+                self.adapter.want_tick();
+            }
+        }
+        for poll in 1..=polls {
+            let has_events = self.poll_events(&mut inner, |_| false);
+            if inner.readiness().readable {
+                return true;
+            }
+            if has_events {
+                self.pump(&mut inner);
+            }
+            drop(inner);
+            if poll % POLLS_PER_YIELD == 0 {
+                std::thread::yield_now();
+            }
+            inner = self.lock();
+        }
+        false
+    }
+
+    /// Ends the effect of [`Self::poll_readable`]: the stack's thread serves the socket.
+    pub(crate) fn end_polling(&self) {
+        let mut inner = self.lock();
+        if matches!(inner.attendance, Attendance::Pollers { .. }) {
+            inner.attendance.on_end_polling();
+            self.hand_over(&mut inner);
         }
     }
 
@@ -676,6 +727,9 @@ impl Socket {
         inner.is_withholding = true;
         if ticks && inner.connection.wants_tick() {
             inner.connection.handle_tick();
+        }
+        if ticks && inner.attendance.on_tick() {
+            self.adapter.want_tick();
         }
         if inner.user.is_due(Instant::now()) {
             self.end_close(&mut inner);

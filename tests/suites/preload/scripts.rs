@@ -65,6 +65,7 @@ const SCRIPTS: &[(&str, &str)] = scripts! {
     closing_all_other_numbers_leaves_listeners_on_tcp = "close_others.py",
     of_two_listeners_of_one_address_the_other_stays = "one_of_two.py",
     handlers_use_the_number_that_their_thread_uses = "same_number_in_handler.py",
+    receives_that_poll_lose_no_event = "polls.py",
     calls_that_wait_end_as_with_tcp = "waiting.py",
     threads_are_cancelled_where_they_wait = "cancelled.py",
     waits_that_follow_each_other_closely = "close_waits.py",

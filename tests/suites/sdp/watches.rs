@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Result, ensure};
 use sdp_over_dat::{Config, Options, Readiness, SdpStream, Stack, Watch};
 
-use super::{DEADLINE, connected, on_stack, timed};
+use super::{DEADLINE, connected, on_stack, timed, until};
 
 /// Records that bytes have been received.
 #[derive(Default)]
@@ -97,5 +97,58 @@ fn a_watch_is_notified_while_another_thread_sleeps_in_a_call() -> Result<()> {
             peer.write_all(b"2")?;
             Ok(reads.join().expect("no panic")?)
         })
+    })
+}
+
+/// Polls until a byte can be read. A peer on a busy machine may need more polls than one call makes.
+fn read_by_polling(mut here: &SdpStream) -> Result<u8> {
+    until(DEADLINE, "no byte is found by polling", || {
+        here.poll_readable(1000)
+    })?;
+    let mut byte = [0];
+    here.read_exact(&mut byte)?;
+    Ok(byte[0])
+}
+
+#[test]
+fn a_watch_is_notified_again_after_its_user_has_polled() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (here, there, arrivals) = watched(stack)?;
+        let mut peer = &there;
+        ensure!(!here.poll_readable(1), "nothing was sent");
+        for ends_polls in [true, false].repeat(10) {
+            peer.write_all(b"1")?;
+            ensure!(read_by_polling(&here)? == b'1');
+            if ends_polls {
+                here.end_polling();
+            }
+            arrivals.forget();
+            peer.write_all(b"2")?;
+            // Without the call, the stack's thread notices after two ticks that no thread polls.
+            ensure!(arrivals.wait(), "the stack's thread does not serve");
+            ensure!(read_by_polling(&here)? == b'2');
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_peer_s_end_is_found_by_polling_and_a_close_after_polls_is_served() -> Result<()> {
+    on_stack(Config::default(), |stack| {
+        let (here, there, _) = watched(stack)?;
+        ensure!(!here.poll_readable(1));
+        drop(there);
+        until(DEADLINE, "the end is not found by polling", || {
+            here.poll_readable(1000)
+        })?;
+        ensure!((&here).read(&mut [0])? == 0);
+        let (here, mut there, _) = watched(stack)?;
+        ensure!(!here.poll_readable(1));
+        (&here).write_all(b"last")?;
+        drop(here);
+        let mut all = Vec::new();
+        there.read_to_end(&mut all)?;
+        ensure!(all == b"last");
+        Ok(())
     })
 }

@@ -2,9 +2,10 @@
 //! connections.
 //!
 //! An offloaded connection needs no work here: its descriptor is a kernel object that shows the
-//! connection's readiness, and the protocol's own thread makes progress. Waits on `epoll` sets call
-//! the C library. So do all other waits, after one check of a counter, in a process without a
-//! listener that has an offload protocol next to it. With `opsrun --spin`, some waits poll first.
+//! connection's readiness, and the protocol's own thread makes progress once the calling thread has
+//! ended its [polls](crate::socket::polling). Waits on `epoll` sets call the C library. So do all
+//! other waits, after one check of a counter, in a process without a listener that has an offload
+//! protocol next to it. With `opsrun --spin`, some waits poll first.
 
 use std::ffi::{c_int, c_long, c_uint, c_ulong};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -23,6 +24,7 @@ use crate::listener::Listener;
 use crate::local::spinning;
 use crate::process::{errno, guard, real};
 use crate::setup::offer;
+use crate::socket::polling;
 use crate::{registrations, table};
 
 #[unsafe(no_mangle)]
@@ -143,6 +145,7 @@ pub unsafe extern "C" fn epoll_wait(
     most: c_int,
     timeout: c_int,
 ) -> c_int {
+    polling::end_all();
     // SAFETY: the caller's arguments, except for the timeout.
     let call = |timeout| unsafe { real::epoll_wait(set, events, most, timeout) };
     spinning::await_set(timeout != 0, || call(0)).unwrap_or_else(|| call(timeout))
@@ -156,6 +159,7 @@ pub unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
+    polling::end_all();
     // SAFETY: the caller's arguments, except for the timeout.
     let call = |timeout| unsafe { real::epoll_pwait(set, events, most, timeout, mask) };
     spinning::await_set(timeout != 0, || call(0)).unwrap_or_else(|| call(timeout))
@@ -169,6 +173,7 @@ pub unsafe extern "C" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    polling::end_all();
     // The timeout is not read, because only the kernel can check that the pointer is valid.
     let none = spec(Duration::ZERO);
     // SAFETY: the caller's arguments, except for the timeout, which is the caller's or a local one.
@@ -205,6 +210,7 @@ unsafe fn ppoll_now(set: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    polling::end_all();
     // SAFETY: the kernel checks that the set is readable.
     let ready = unsafe {
         let ask = || ppoll_now(set, count, ptr::null());
@@ -230,6 +236,7 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    polling::end_all();
     // SAFETY: the caller's arguments, unchanged.
     unsafe { ppoll_all(set, count, timeout, mask) }
 }
@@ -453,6 +460,7 @@ pub unsafe extern "C" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
+    polling::end_all();
     if !table::has_listeners() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::select(count, readable, writable, except, timeout) };
@@ -514,6 +522,7 @@ pub unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    polling::end_all();
     if !table::has_listeners() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::pselect(count, readable, writable, except, timeout, mask) };

@@ -21,6 +21,7 @@ use crate::setup::offer;
 use crate::sharing::share;
 use crate::socket::Socket;
 use crate::socket::identity::{Identity, IdentityCopy};
+use crate::socket::polling;
 use crate::socket::relay::{self, SharedLock};
 use crate::socket::relay_client::RelayClient;
 use crate::socket::shared_state::SharedStateRef;
@@ -135,6 +136,7 @@ thread_local! {
 
 /// Collects, in the parent, the state that the child needs.
 fn prepare() {
+    polling::end_all();
     let _inside = guard::enter();
     let mut state = ForkState::default();
     let mut known = HashMap::new();

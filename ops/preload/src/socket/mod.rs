@@ -17,6 +17,7 @@
 //! | [`calls`] | counts and stops the calls of this process on a connection |
 //! | [`identity`] | addresses and options; each process that uses a connection has a copy |
 //! | [`options`], [`requests`] | `getsockopt`, `setsockopt`; `ioctl` |
+//! | [`polling`] | polls before a blocking receive sleeps |
 //! | [`vector`] | lists of buffers, `struct iovec` in C |
 //! | [`relay`] | a shared connection in the process that owns it |
 //! | [`relay_client`] | a shared connection in all other processes |
@@ -30,6 +31,7 @@ pub(crate) mod identity;
 pub(crate) mod local;
 pub(crate) mod observer;
 pub(crate) mod options;
+pub(crate) mod polling;
 pub(crate) mod receive;
 pub(crate) mod relay;
 pub(crate) mod relay_client;
@@ -44,6 +46,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
+use host::adaptive_spin::AdaptiveSpin;
 use host::stand_in::{LibraryEnd, Signals, Stage};
 use ops::{OffloadStream, Watch};
 use rustix::fs::{OFlags, fcntl_getfl};
@@ -63,6 +66,7 @@ pub(crate) struct Socket {
     observer: Arc<Observer>,
     identity: Arc<Identity>,
     calls: Calls,
+    spin: AdaptiveSpin,
     /// The number of descriptors of this process that refer to the connection.
     numbers: AtomicU32,
     /// The process that made the socket; a fork copies the value.
@@ -96,6 +100,7 @@ impl Socket {
             observer,
             identity,
             calls: Calls::default(),
+            spin: AdaptiveSpin::default(),
             numbers: AtomicU32::new(0),
             maker: process::id(),
         };
@@ -134,7 +139,9 @@ impl Socket {
     pub(crate) fn stop_calls(&self, within: Duration) -> bool {
         self.calls.stop();
         self.observer.wait_queue().wake();
-        self.calls.await_none(within)
+        let have_ended = self.calls.await_none(within);
+        self.stream.end_polling();
+        have_ended
     }
 
     /// Ends the effect of [`stop_calls`](Self::stop_calls).
@@ -263,6 +270,7 @@ impl Patience {
             // Every signal ends a sleep that has a deadline.
             Self::Endless => may_be_last.then(|| Instant::now() + DAY),
         };
+        socket.stream.end_polling();
         let wait_queue = socket.observer.wait_queue();
         socket
             .calls

@@ -178,6 +178,12 @@ impl Socket {
         let patience = call
             .patience
             .get_or_insert_with(|| Patience::of(fd, call.flags, self.options().receive_timeout));
+        let ends_by_any_signal = may_be_last || matches!(patience, Patience::Until(_));
+        // A peek leaves its bytes, so the stream stays readable.
+        let polls = *patience != Patience::None && !(call.is_peek && may_be_last);
+        if polls && self.poll_readable(ends_by_any_signal)? {
+            return Ok(());
+        }
         patience.wait(self, seen, may_be_last)
     }
 

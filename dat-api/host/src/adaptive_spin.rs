@@ -1,4 +1,4 @@
-//! The decision of a blocked consumer to spin before it sleeps, by the success of earlier spins.
+//! The decision of a thread to spin before it sleeps, by the success of earlier spins.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 /// Number of consecutive failures after which the pause stops growing, at 256 waits.
 const FAILURES_MAX: u32 = 8;
 
-/// The history of one consumer's waits.
+/// The history of the waits of one consumer, or on one stream.
 ///
 /// A spin takes the processor from the other thread if the scheduler keeps both threads on one
 /// processor. The answer then arrives only when the spinning thread sleeps. Each consecutive
 /// failure doubles the number of waits that sleep without a spin. Usually one thread waits with one
 /// history; a count lost between two threads does no harm.
 #[derive(Debug)]
-pub(super) struct AdaptiveSpin {
+pub struct AdaptiveSpin {
     /// Duration of the last wait, in microseconds.
     last_wait_us: AtomicU32,
     failures: AtomicU32,
@@ -32,17 +32,19 @@ impl Default for AdaptiveSpin {
 }
 
 impl AdaptiveSpin {
-    pub(super) fn last_wait(&self) -> Duration {
+    /// The duration of the last wait; more than an hour before the first one.
+    pub fn last_wait(&self) -> Duration {
         Duration::from_micros(self.last_wait_us.load(Ordering::Relaxed).into())
     }
 
-    pub(super) fn note_wait(&self, lasted: Duration) {
+    /// Records the duration of a wait.
+    pub fn note_wait(&self, lasted: Duration) {
         let lasted = u32::try_from(lasted.as_micros()).unwrap_or(u32::MAX);
         self.last_wait_us.store(lasted, Ordering::Relaxed);
     }
 
     /// True if the wait that begins now should spin first.
-    pub(super) fn is_worth_it(&self) -> bool {
+    pub fn is_worth_it(&self) -> bool {
         let pause = self.pause.load(Ordering::Relaxed);
         if pause > 0 {
             self.pause.store(pause - 1, Ordering::Relaxed);
@@ -51,14 +53,14 @@ impl AdaptiveSpin {
     }
 
     /// Called when the completion arrived during the spin.
-    pub(super) fn on_success(&self) {
+    pub fn on_success(&self) {
         if self.failures.load(Ordering::Relaxed) > 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
     }
 
     /// Called when no completion arrived during the spin.
-    pub(super) fn on_failure(&self) {
+    pub fn on_failure(&self) {
         let failures = (self.failures.load(Ordering::Relaxed) + 1).min(FAILURES_MAX);
         self.failures.store(failures, Ordering::Relaxed);
         self.pause.store(1 << failures, Ordering::Relaxed);
