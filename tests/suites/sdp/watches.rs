@@ -8,8 +8,9 @@ use std::{
 
 use anyhow::{Result, ensure};
 use sdp_over_dat::{Config, Options, Readiness, SdpStream, Stack, Watch};
+use stack_tests::until;
 
-use super::{DEADLINE, connected, on_stack, timed, until};
+use super::{DEADLINE, connected, on_stack, timed};
 
 /// Records that bytes have been received.
 #[derive(Default)]
@@ -102,9 +103,7 @@ fn a_watch_is_notified_while_another_thread_sleeps_in_a_call() -> Result<()> {
 
 /// Polls until a byte can be read. A peer on a busy machine may need more polls than one call makes.
 fn read_by_polling(mut here: &SdpStream) -> Result<u8> {
-    until(DEADLINE, "no byte is found by polling", || {
-        here.poll_readable(1000)
-    })?;
+    until!(here.poll_readable(1000), "no byte is found by polling");
     let mut byte = [0];
     here.read_exact(&mut byte)?;
     Ok(byte[0])
@@ -138,9 +137,7 @@ fn a_peer_s_end_is_found_by_polling_and_a_close_after_polls_is_served() -> Resul
         let (here, there, _) = watched(stack)?;
         ensure!(!here.poll_readable(1));
         drop(there);
-        until(DEADLINE, "the end is not found by polling", || {
-            here.poll_readable(1000)
-        })?;
+        until!(here.poll_readable(1000), "the end is not found by polling");
         ensure!((&here).read(&mut [0])? == 0);
         let (here, mut there, _) = watched(stack)?;
         ensure!(!here.poll_readable(1));
