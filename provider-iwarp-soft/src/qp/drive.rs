@@ -376,7 +376,7 @@ impl Qp {
         if abrupt {
             // An event that another thread delivers late would be taken for an event of the next
             // connection.
-            self.events.wait_for_delivery();
+            self.wait_for_delivery();
         }
     }
 
