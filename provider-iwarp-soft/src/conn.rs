@@ -1,6 +1,7 @@
 //! A connection in full operation: the protocol machine between its two directions.
 
 mod burst;
+mod carriers;
 mod closing;
 mod moving;
 pub(crate) mod offer_listener;
@@ -28,8 +29,9 @@ use crate::progress::conn_socket::ConnSocket;
 use crate::work::{BindTask, Outstanding, Pieces, Report, SendSlot, Task};
 
 pub(crate) use burst::Burst;
+pub(crate) use carriers::LAST_PASSES;
 pub(crate) use closing::Closing;
-pub(crate) use moving::{LAST_PASSES, Move, OFFER_AFTER, Owner};
+pub(crate) use moving::{Move, OFFER_AFTER, Owner, Request};
 
 /// The purpose of a connection's timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,8 +100,6 @@ pub(crate) struct Conn {
     pub(crate) tcp: TcpCarrier,
     pub(crate) moving: Move,
     pub(crate) inbox: Inbox,
-    /// True if the set has an event of the socket.
-    is_socket_ready: bool,
     pub(crate) outstanding: Outstanding,
     /// A bind that waits for reads in `outstanding`, and the requests that were posted after it.
     pub(crate) fenced: VecDeque<SendSlot>,
@@ -144,7 +144,6 @@ impl Conn {
             tcp,
             moving: Move::Tcp,
             inbox: Inbox::default(),
-            is_socket_ready: false,
             outstanding: Outstanding::default(),
             fenced: VecDeque::new(),
             closing: Closing::No,
@@ -498,7 +497,7 @@ impl Conn {
     pub(crate) fn on_ready(&mut self, ready: Ready) {
         match ready {
             Ready::None => {}
-            Ready::Socket => self.is_socket_ready = true,
+            Ready::Socket => self.moving.on_socket_ready(),
             Ready::Bell => self.answer_bell(),
         }
     }
@@ -514,10 +513,15 @@ impl Conn {
     /// Receives pending data, and records the requests that the carrier has finished. Returns
     /// `false` if there was neither.
     pub(crate) fn receive(&mut self, owner: &dyn Owner) -> Result<bool, End> {
-        let is_ready = std::mem::take(&mut self.is_socket_ready);
-        let reaped = match &mut self.moving {
-            Move::Local(local) => local.reap(&mut self.proto),
-            _ => Ok(false),
+        let (reaped, is_ready) = match &mut self.moving {
+            Move::Local {
+                carrier,
+                is_socket_ready,
+            } => (
+                carrier.reap(&mut self.proto),
+                std::mem::take(is_socket_ready),
+            ),
+            _ => (Ok(false), false),
         };
         let reaped = reaped.map_err(|fault| self.end_of_tx(fault))?;
         let received = self.receive_by_carrier(owner, is_ready);

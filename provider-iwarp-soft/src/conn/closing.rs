@@ -38,6 +38,11 @@ const FIN_POLLS_MAX: u32 = 21;
 const FIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Conn {
+    /// Returns true if this end has sent its FIN. TCP accepts no bytes after the FIN.
+    pub(crate) fn has_sent_fin(&self) -> bool {
+        self.closing == Closing::FinSent
+    }
+
     /// Returns true if there was progress since the last check, so that the peer gets the same time
     /// again.
     pub(crate) fn has_progressed(&mut self) -> bool {

@@ -296,7 +296,7 @@ impl Qp {
             let stepped = match (conn.place, &conn.moving, due) {
                 (Place::Unwatched, ..) => Err(End::Fault(conn.proto.fail_local())),
                 (.., Some(due)) => self.on_due(conn, due, &mut effects),
-                (_, Move::Local(_), None) => self.step(conn, true, &mut effects),
+                (_, Move::Local { .. }, None) => self.step(conn, true, &mut effects),
                 (.., None) => Ok(()),
             };
             if let Err(end) = stepped {
