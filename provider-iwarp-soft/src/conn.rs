@@ -2,25 +2,24 @@
 
 mod burst;
 mod carriers;
-mod closing;
+mod lifecycle;
 mod moving;
 pub(crate) mod offer_listener;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use access_layer::rnic::{Completion, QpToken, RemoteRange, SendOp, SendWr, Sge, WcStatus};
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::peer;
-use iwarp_proto::wire::mpa::RtrKind;
 use iwarp_proto::wire::rdmap::AtomicOp;
-use iwarp_proto::{Config, Connection, ProtocolError, Role, Stag, WorkKind, WorkRequest};
+use iwarp_proto::{Config, Connection, ProtocolError, Stag, WorkKind, WorkRequest};
 use rustix::io::Errno;
 
 use crate::carrier::tcp::TcpCarrier;
-use crate::carrier::{Carrier, Distance, Flow, Inbox, Payloads, RxEnd, TxFault, immediate_bytes};
+use crate::carrier::{Carrier, Flow, Inbox, Payloads, RxEnd, TxFault, immediate_bytes};
 use crate::engine::io;
 use crate::memory::{MemoryTable, Stream, WindowBind};
 use crate::progress::Place;
@@ -30,26 +29,9 @@ use crate::work::{BindTask, Outstanding, Pieces, Report, SendSlot, Task};
 
 pub(crate) use burst::Burst;
 pub(crate) use carriers::LAST_PASSES;
-pub(crate) use closing::Closing;
+pub(crate) use lifecycle::{Due, Lifecycle};
 pub(crate) use moving::{Move, OFFER_AFTER, Owner, Request};
 
-/// The purpose of a connection's timer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Due {
-    /// Abort a start-up or a disconnect that makes no progress.
-    Abort,
-    /// Repeat the first frame, which a silent peer may have missed.
-    Repeat,
-    /// Send the FIN, once everything before it is acknowledged.
-    Finish,
-    /// Abort a graceful disconnect that has made no progress since the timer was set.
-    CheckProgress,
-}
-
-/// The number of repetitions of the first frame. The time before each one is four times as long as
-/// before the last.
-const REPEATS: u32 = 3;
-const REPEAT_AFTER: Duration = Duration::from_millis(20);
 /// The reason for the end of a connection.
 #[derive(Debug)]
 pub(crate) enum End {
@@ -92,8 +74,6 @@ pub(crate) struct Conn {
     pub(crate) socket: Arc<ConnSocket>,
     /// The place of the connection among the threads that make progress.
     pub(crate) place: Place,
-    /// True while posted requests are held back so that later ones are sent with them.
-    pub(crate) is_held: bool,
     /// True while bytes wait for room in the socket.
     pub(crate) is_blocked: bool,
     pub(crate) proto: Connection,
@@ -103,25 +83,14 @@ pub(crate) struct Conn {
     pub(crate) outstanding: Outstanding,
     /// A bind that waits for reads in `outstanding`, and the requests that were posted after it.
     pub(crate) fenced: VecDeque<SendSlot>,
-    pub(crate) closing: Closing,
-    /// True once `Established` is queued, or must not be queued any more.
-    pub(crate) is_establishment_over: bool,
-    pub(crate) role: Role,
+    pub(crate) lifecycle: Lifecycle,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
     /// Completions of this drive. They are added to the queues all at once.
     pub(crate) send_done: Vec<Completion>,
     pub(crate) recv_done: Vec<Completion>,
     pub(crate) burst: Burst,
-    /// True if the last pass sent data and deferred the receive to the next pass.
-    pub(crate) must_receive: bool,
     pub(crate) deadline: Option<(Instant, Due)>,
-    /// The number of repetitions of the first frame that remain while the peer is silent.
-    repeats: u32,
-    /// The number of polls for the acknowledgement of the last data.
-    fin_polls: u32,
-    /// The progress of a graceful disconnect at its last check.
-    closing_at: Distance,
 }
 
 impl Conn {
@@ -137,27 +106,20 @@ impl Conn {
         Some(Box::new(Self {
             socket,
             place: Place::Armed { wants_room: false },
-            is_held: false,
             is_blocked: false,
-            role: config.role,
             proto: Connection::new(config),
             tcp,
             moving: Move::Tcp,
             inbox: Inbox::default(),
             outstanding: Outstanding::default(),
             fenced: VecDeque::new(),
-            closing: Closing::No,
-            is_establishment_over: false,
+            lifecycle: Lifecycle::AwaitsFrame,
             local,
             remote,
             send_done: Vec::new(),
             recv_done: Vec::new(),
             burst: Burst::default(),
-            must_receive: false,
             deadline: None,
-            repeats: 0,
-            fin_polls: 0,
-            closing_at: Distance::default(),
         }))
     }
 
@@ -206,7 +168,7 @@ impl Conn {
     ) -> Result<(), End> {
         let token = self.outstanding.next_token();
         let mut status = WcStatus::Success;
-        self.burst.bytes = self.burst.bytes.saturating_add(slot.sent_len());
+        self.burst.add(slot.sent_len());
         match slot.task {
             Task::Bind(bind) => {
                 if !table.bind_window(stream.pd, bind.window, window_bind(&bind).as_ref()) {
@@ -261,7 +223,7 @@ impl Conn {
         let Some(fpdu) = self.proto.transmit_now(kind, len) else {
             return false;
         };
-        self.burst.bytes = self.burst.bytes.saturating_add(len);
+        self.burst.add(len);
         self.tx()
             .submit(&fpdu, pieces.as_slice(), Report::new(wr, len));
         true
@@ -430,8 +392,7 @@ impl Conn {
 
     /// Sends as much as the transport accepts.
     pub(crate) fn transmit(&mut self, stream: Stream, table: &MemoryTable) -> Result<(), End> {
-        self.is_held = false;
-        self.burst.bytes = 0;
+        self.burst.on_transmit();
         match self.transmit_by_carrier(stream, table) {
             Ok(flow) => self.set_blocked(flow == Flow::Blocked),
             Err(fault) => return Err(self.end_of_tx(fault)),
@@ -495,10 +456,11 @@ impl Conn {
 
     /// Handles an event of a descriptor of the connection.
     pub(crate) fn on_ready(&mut self, ready: Ready) {
-        match ready {
-            Ready::None => {}
-            Ready::Socket => self.moving.on_socket_ready(),
-            Ready::Bell => self.answer_bell(),
+        match (ready, &mut self.moving) {
+            (Ready::Socket, Move::Local { is_ready, .. }) => *is_ready = true,
+            (Ready::Bell, _) => self.answer_bell(),
+            // TCP is read at every pass.
+            (Ready::None | Ready::Socket, _) => {}
         }
     }
 
@@ -514,13 +476,9 @@ impl Conn {
     /// `false` if there was neither.
     pub(crate) fn receive(&mut self, owner: &dyn Owner) -> Result<bool, End> {
         let (reaped, is_ready) = match &mut self.moving {
-            Move::Local {
-                carrier,
-                is_socket_ready,
-            } => (
-                carrier.reap(&mut self.proto),
-                std::mem::take(is_socket_ready),
-            ),
+            Move::Local { carrier, is_ready } => {
+                (carrier.reap(&mut self.proto), std::mem::take(is_ready))
+            }
             _ => (Ok(false), false),
         };
         let reaped = reaped.map_err(|fault| self.end_of_tx(fault))?;
@@ -559,56 +517,6 @@ impl Conn {
                 slot.parts_left = slot.parts_left.saturating_sub(1);
             }
         }
-    }
-
-    /// Starts to wait for the first message of the peer after start-up
-    /// ([`peer::repeats_first_frame`]). Returns the time of the first check.
-    pub(crate) fn await_first_message(&mut self, rtr: Option<RtrKind>) -> Option<(Duration, Due)> {
-        if !peer::repeats_first_frame(self.role, rtr) {
-            return None;
-        }
-        self.repeats = REPEATS;
-        Some((REPEAT_AFTER, Due::Repeat))
-    }
-
-    /// True while the first frame must be repeated once more before this end may close.
-    fn must_repeat_first_frame(&self) -> bool {
-        self.repeats == REPEATS && self.proto.has_sent() && !self.proto.has_received()
-    }
-
-    /// Repeats the first frame, unless the peer has sent something. Returns the time of the next
-    /// check.
-    pub(crate) fn repeat_first_frame(&mut self) -> Option<(Duration, Due)> {
-        if self.proto.has_received() || self.repeats == 0 {
-            self.repeats = 0;
-            return None;
-        }
-        if self.proto.has_sent() && !self.tcp.is_pending() {
-            self.proto.repeat_first_frame();
-        }
-        self.repeats -= 1;
-        (self.repeats > 0).then(|| {
-            (
-                REPEAT_AFTER * 4_u32.pow(REPEATS - self.repeats),
-                Due::Repeat,
-            )
-        })
-    }
-
-    /// Returns an empty Write for a peer that may have missed the first frame and must not receive
-    /// the FIN before; `None` if no such frame can be sent.
-    pub(crate) fn late_frame(&mut self, stream: Stream, table: &MemoryTable) -> Option<Vec<u8>> {
-        if !self.must_repeat_first_frame() {
-            return None;
-        }
-        self.proto.repeat_first_frame();
-        let fpdu = self.proto.poll_transmit()?;
-        let payloads = Payloads {
-            table,
-            stream,
-            outstanding: &self.outstanding,
-        };
-        self.tcp.lone_frame(&fpdu, &payloads)
     }
 
     /// Sends as many as possible of the bytes that end the stream between two frames, with a

@@ -60,7 +60,7 @@ impl Conn {
     #[inline]
     pub(crate) fn update_watch(&self) {
         if let Move::Local { carrier: local, .. } = &self.moving {
-            local.update_watch(self.is_held || self.must_receive || !self.fenced.is_empty());
+            local.update_watch(self.burst.is_pending() || !self.fenced.is_empty());
         }
     }
 
@@ -175,7 +175,7 @@ impl Conn {
         let mut reception = Reception {
             table: qp.table(),
             stream: qp.stream(),
-            source: qp.source(),
+            source: qp,
             proto: &mut self.proto,
             outstanding: &mut self.outstanding,
             completions: &mut self.recv_done,

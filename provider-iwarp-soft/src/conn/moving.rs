@@ -33,10 +33,9 @@ use crate::memory::{MemoryTable, Stream};
 pub(crate) const OFFER_AFTER: u64 = 16;
 
 /// The calls of a connection to its queue pair.
-pub(crate) trait Owner: Send + Sync {
+pub(crate) trait Owner: ReceiveSource + Send + Sync {
     fn table(&self) -> &MemoryTable;
     fn stream(&self) -> Stream;
-    fn source(&self) -> &dyn ReceiveSource;
 
     /// Moves the connection to the memory that the peer has sent for the offer `token`.
     fn adopt(
@@ -60,8 +59,9 @@ pub(crate) enum Move {
     /// The local carrier is in use or ready.
     Local {
         carrier: Box<LocalCarrier>,
-        /// True if the set has an event of the socket, which is read only then.
-        is_socket_ready: bool,
+        /// True if the set has an event of the socket, which is read only then once the peer has
+        /// moved.
+        is_ready: bool,
     },
     /// The connection stays on TCP.
     Stayed(WhyTcp),
@@ -88,7 +88,7 @@ impl Move {
     fn local(carrier: LocalCarrier) -> Self {
         Self::Local {
             carrier: Box::new(carrier),
-            is_socket_ready: false,
+            is_ready: false,
         }
     }
 
@@ -124,16 +124,6 @@ impl Move {
     fn on_stay(&mut self, why: WhyTcp) {
         if let Self::Tcp | Self::Offered { .. } | Self::Requested(_) = self {
             *self = Self::Stayed(why);
-        }
-    }
-
-    /// Called when the set has an event of the socket. Before the move the socket is read anyway.
-    pub(super) fn on_socket_ready(&mut self) {
-        if let Self::Local {
-            is_socket_ready, ..
-        } = self
-        {
-            *is_socket_ready = true;
         }
     }
 }
@@ -234,46 +224,38 @@ mod tests {
         }
     }
 
-    fn stage(moving: &Move) -> usize {
-        match moving {
+    fn carrier() -> LocalCarrier {
+        request().into_carrier()
+    }
+
+    #[test]
+    fn every_event_at_every_stage() {
+        let stage = |moving: &Move| match moving {
             Move::Tcp => 0,
             Move::Offered { .. } => 1,
             Move::Requested(_) => 2,
             Move::Local { .. } => 3,
             Move::Stayed(_) => 4,
-        }
-    }
-
-    #[test]
-    fn every_event_at_every_stage() {
+        };
         type Event = fn(&mut Move);
-        let events: [(&str, Event, [usize; 5]); 6] = [
-            ("offered", |it| it.on_offered(7), [1, 1, 2, 3, 4]),
-            (
-                "requested",
-                |it| it.on_requested(request()),
-                [2, 1, 2, 3, 4],
-            ),
-            ("agreed", Move::on_agreed, [0, 1, 3, 3, 4]),
-            (
-                "adopted",
-                |it| it.on_adopted(request().into_carrier()),
-                [0, 3, 2, 3, 4],
-            ),
-            ("stay", |it| it.on_stay(WhyTcp::Refused), [4, 4, 4, 3, 4]),
-            ("socket ready", Move::on_socket_ready, [0, 1, 2, 3, 4]),
+        let events: [(Event, [usize; 5]); 5] = [
+            (|it| it.on_offered(7), [1, 1, 2, 3, 4]),
+            (|it| it.on_requested(request()), [2, 1, 2, 3, 4]),
+            (Move::on_agreed, [0, 1, 3, 3, 4]),
+            (|it| it.on_adopted(carrier()), [0, 3, 2, 3, 4]),
+            (|it| it.on_stay(WhyTcp::Refused), [4, 4, 4, 3, 4]),
         ];
-        for (name, event, after) in events {
+        for (number, (event, after)) in events.into_iter().enumerate() {
             let stages = [
                 Move::Tcp,
                 Move::Offered { token: 7 },
                 Move::Requested(request()),
-                Move::local(request().into_carrier()),
+                Move::local(carrier()),
                 Move::Stayed(WhyTcp::Off),
             ];
             for (before, (mut moving, after)) in stages.into_iter().zip(after).enumerate() {
                 event(&mut moving);
-                assert_eq!(stage(&moving), after, "{name} at {before}");
+                assert_eq!(stage(&moving), after, "event {number} at {before}");
             }
         }
     }

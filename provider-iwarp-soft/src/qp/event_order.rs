@@ -1,6 +1,7 @@
 //! The part of a queue pair in the order of events: its disconnect may be deferred, and a deferred
 //! disconnect of another queue pair may wait for the `Established` of this one.
 
+use crate::conn::Lifecycle;
 use crate::event::OwnEvent;
 use crate::progress::conn_set::Ready;
 use crate::progress::conn_socket::Driver;
@@ -39,7 +40,9 @@ impl OrderedEvents for Qp {
     fn poll_for_first_frame(&self) -> FirstFrame {
         let socket = match self.try_lock_link().as_deref() {
             None => return FirstFrame::Busy,
-            Some(Link::Up(conn)) if !conn.is_establishment_over => Some(conn.socket.clone()),
+            Some(Link::Up(conn)) if conn.lifecycle == Lifecycle::AwaitsFrame => {
+                Some(conn.socket.clone())
+            }
             Some(_) => None,
         };
         let effects = match &socket {
@@ -55,7 +58,7 @@ impl OrderedEvents for Qp {
         };
         self.after(&effects);
         let result = match self.try_lock_link().as_deref() {
-            Some(Link::Up(conn)) if !conn.is_establishment_over => FirstFrame::Quiet,
+            Some(Link::Up(conn)) if conn.lifecycle == Lifecycle::AwaitsFrame => FirstFrame::Quiet,
             _ => FirstFrame::Busy,
         };
         // A thread that posted during this check has queued its request for the holder.

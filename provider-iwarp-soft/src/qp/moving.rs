@@ -9,7 +9,6 @@ use access_layer::rnic::{Traffic, WhyTcp};
 
 use iwarp_proto::{CarrierMessage, Role};
 
-use crate::carrier::ReceiveSource;
 use crate::carrier::local::VERSION;
 use crate::carrier::local::link::{LocalCarrier, RING_LEN_ADOPTED};
 use crate::carrier::local::pull::Witness;
@@ -168,10 +167,6 @@ impl Owner for Qp {
             pd: self.pd,
             qp: self.token,
         }
-    }
-
-    fn source(&self) -> &dyn ReceiveSource {
-        self
     }
 
     fn adopt(
