@@ -16,10 +16,9 @@ use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::peer;
 use iwarp_proto::wire::rdmap::AtomicOp;
 use iwarp_proto::{Config, Connection, ProtocolError, Stag, WorkKind, WorkRequest};
-use rustix::io::Errno;
 
 use crate::carrier::tcp::TcpCarrier;
-use crate::carrier::{Carrier, Flow, Inbox, Payloads, RxEnd, TxFault, immediate_bytes};
+use crate::carrier::{Carrier, End, Flow, Inbox, Payloads, TxFault, immediate_bytes};
 use crate::engine::io;
 use crate::memory::{MemoryTable, Stream, WindowBind};
 use crate::progress::Place;
@@ -31,42 +30,6 @@ pub(crate) use burst::Burst;
 pub(crate) use carriers::LAST_PASSES;
 pub(crate) use lifecycle::{Due, Lifecycle};
 pub(crate) use moving::{Move, OFFER_AFTER, Owner, Request};
-
-/// The reason for the end of a connection.
-#[derive(Debug)]
-pub(crate) enum End {
-    /// In good order, by either side.
-    Disconnected,
-    /// The socket is broken, or was closed within a frame.
-    Broken,
-    /// TCP has aborted the connection: no answer was received in time.
-    Unanswered,
-    /// A side violated the protocol. A Terminate message is sent if that is still possible.
-    Fault(ProtocolError),
-    /// The peer has sent a Terminate message.
-    Terminated(Option<iwarp_proto::PeerTerminate>),
-}
-
-impl End {
-    /// Returns the reason for the end of a connection whose socket failed with this error.
-    fn of_socket(error: Errno) -> Self {
-        match error {
-            // The last two are errors of the route that TCP received while it waited.
-            Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH => Self::Unanswered,
-            _ => Self::Broken,
-        }
-    }
-
-    fn of_rx(end: RxEnd) -> Self {
-        match end {
-            RxEnd::Closed => Self::Disconnected,
-            RxEnd::Broken => Self::Broken,
-            RxEnd::Transport(error) => Self::of_socket(error),
-            RxEnd::Fault(fault) => Self::Fault(fault),
-            RxEnd::Terminated(terminate) => Self::Terminated(terminate),
-        }
-    }
-}
 
 /// A connection in full operation.
 #[derive(Debug)]
@@ -468,7 +431,7 @@ impl Conn {
     pub(crate) fn arm_local(&mut self) -> Result<bool, End> {
         match self.local() {
             None => Ok(false),
-            Some(local) => local.arm().map_err(End::of_rx),
+            Some(local) => local.arm(),
         }
     }
 
@@ -482,10 +445,7 @@ impl Conn {
             _ => (Ok(false), false),
         };
         let reaped = reaped.map_err(|fault| self.end_of_tx(fault))?;
-        let received = self.receive_by_carrier(owner, is_ready);
-        received
-            .map(|received| received || reaped)
-            .map_err(End::of_rx)
+        Ok(self.receive_by_carrier(owner, is_ready)? || reaped)
     }
 
     /// True if a call of [`Self::transmit`] has something to send.
@@ -577,19 +537,4 @@ fn window_bind(bind: &BindTask) -> Option<WindowBind> {
         zero_based: bind.zero_based,
         only: bind.only,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_timeout_of_tcp_is_distinguished_from_a_reset() {
-        for error in [Errno::TIMEDOUT, Errno::HOSTUNREACH, Errno::NETUNREACH] {
-            assert!(matches!(End::of_socket(error), End::Unanswered), "{error}");
-        }
-        for error in [Errno::CONNRESET, Errno::PIPE, Errno::NOBUFS] {
-            assert!(matches!(End::of_socket(error), End::Broken), "{error}");
-        }
-    }
 }

@@ -7,7 +7,7 @@ use super::Conn;
 use super::moving::{Move, Owner};
 use crate::carrier::local::bell::Drained;
 use crate::carrier::local::link::LocalCarrier;
-use crate::carrier::{Carrier, Distance, Flow, Payloads, Reception, RxEnd, TxFault};
+use crate::carrier::{Carrier, Distance, End, Flow, Payloads, Reception, TxFault};
 use crate::memory::{MemoryTable, Stream};
 use crate::work::Report;
 
@@ -149,7 +149,7 @@ impl Conn {
         &mut self,
         qp: &dyn Owner,
         is_ready: bool,
-    ) -> Result<bool, RxEnd> {
+    ) -> Result<bool, End> {
         let mut any = false;
         let mut end = None;
         if !self.proto.has_rx_moved() || is_ready {
@@ -171,7 +171,7 @@ impl Conn {
         end.map_or(Ok(any), Err)
     }
 
-    fn receive_from(&mut self, qp: &dyn Owner, from: From) -> Result<bool, RxEnd> {
+    fn receive_from(&mut self, qp: &dyn Owner, from: From) -> Result<bool, End> {
         let mut reception = Reception {
             table: qp.table(),
             stream: qp.stream(),

@@ -19,13 +19,13 @@ use std::sync::Arc;
 use access_layer::rnic::WhyTcp;
 use iwarp_proto::{CarrierMessage, Role};
 
-use super::{Conn, End};
+use super::Conn;
 use crate::carrier::local::link::LocalCarrier;
 use crate::carrier::local::pull::Witness;
 use crate::carrier::local::rendezvous::{Refusal, UnixConn};
 use crate::carrier::local::ring::{Consumer, Producer};
 use crate::carrier::local::segment::{Direction, SharedSegment};
-use crate::carrier::{Carrier, ReceiveSource};
+use crate::carrier::{Carrier, End, ReceiveSource};
 use crate::memory::{MemoryTable, Stream};
 
 /// The number of segments that a connection has received before it offers to move. For fewer

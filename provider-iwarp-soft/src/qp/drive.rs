@@ -9,7 +9,8 @@ use host::threads::catch_panic;
 use iwarp_proto::wire::rdmap::Opcode;
 use iwarp_proto::{PeerTerminate, RemoteOperation, RemoteProtection, StreamState, TerminateCode};
 
-use crate::conn::{Conn, Due, End, LAST_PASSES, Lifecycle, Move, Owner};
+use crate::carrier::End;
+use crate::conn::{Conn, Due, LAST_PASSES, Lifecycle, Move, Owner};
 use crate::event::OwnEvent;
 use crate::lingering::LingeringSocket;
 use crate::progress::Place;

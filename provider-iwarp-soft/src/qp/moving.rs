@@ -9,6 +9,7 @@ use access_layer::rnic::{Traffic, WhyTcp};
 
 use iwarp_proto::{CarrierMessage, Role};
 
+use crate::carrier::End;
 use crate::carrier::local::VERSION;
 use crate::carrier::local::link::{LocalCarrier, RING_LEN_ADOPTED};
 use crate::carrier::local::pull::Witness;
@@ -17,7 +18,7 @@ use crate::carrier::local::rendezvous::{
 };
 use crate::carrier::local::ring::{Consumer, Producer};
 use crate::carrier::local::segment::{Direction, RING_LEN, SharedSegment};
-use crate::conn::{Conn, End, Move, OFFER_AFTER, Owner, Request};
+use crate::conn::{Conn, Move, OFFER_AFTER, Owner, Request};
 use crate::memory::{MemoryTable, Stream};
 
 use super::{Effects, Link, Qp, lock};

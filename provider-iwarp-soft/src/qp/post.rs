@@ -5,7 +5,8 @@ use std::sync::atomic::{Ordering, compiler_fence, fence};
 
 use access_layer::rnic::{RecvWr, Resource, RnicError, SendOp, SendWr, WcStatus};
 
-use crate::conn::{Conn, End, Owner};
+use crate::carrier::End;
+use crate::conn::{Conn, Owner};
 use crate::tally::Tally;
 use crate::work::{RecvSlot, SegmentList, SendSlot};
 
