@@ -6,8 +6,6 @@
 
 mod support;
 
-use std::sync::MutexGuard;
-
 use access_layer::rnic::*;
 use provider_iwarp_soft::{SoftCq, SoftSrq};
 use support::moved::{has_moved, move_on};
@@ -18,23 +16,6 @@ use support::*;
 const BURST: u64 = 64;
 const LEN: usize = 4096;
 
-/// A test that runs alone. No mapping must be left at its end.
-struct Alone(#[expect(dead_code, reason = "unlocked on drop")] MutexGuard<'static, ()>);
-
-impl Alone {
-    fn new() -> Self {
-        Self(alone())
-    }
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            wait_until("mappings are left", || mappings() == 0);
-        }
-    }
-}
-
 fn poll(side: &Side<'_>, cq: &SoftCq) -> Option<Completion> {
     let mut out = [Completion::EMPTY];
     side.node.rnic.drive();
@@ -43,7 +24,7 @@ fn poll(side: &Side<'_>, cq: &SoftCq) -> Option<Completion> {
 
 #[test]
 fn messages_of_all_lengths_are_received_in_order_across_the_move() {
-    let _alone = Alone::new();
+    let _alone = alone();
     let (a, b) = nodes();
     let (client, server) = connected(&a, &b);
     let (from, to) = (a.memory(4 << 20), b.memory(4 << 20));
@@ -72,7 +53,7 @@ fn messages_of_all_lengths_are_received_in_order_across_the_move() {
 
 #[test]
 fn one_sided_work_reaches_a_target_that_never_calls() {
-    let _alone = Alone::new();
+    let _alone = alone();
     let (a, b) = nodes();
     let (client, server) = connected(&a, &b);
     move_on(&client, &server);
@@ -90,7 +71,7 @@ fn one_sided_work_reaches_a_target_that_never_calls() {
 
 #[test]
 fn both_ends_report_the_end_of_a_connection_that_has_moved() {
-    let _alone = Alone::new();
+    let _alone = alone();
     for abrupt in [false, true] {
         let (a, b) = nodes();
         let (client, server) = connected(&a, &b);
@@ -105,7 +86,7 @@ fn both_ends_report_the_end_of_a_connection_that_has_moved() {
 
 #[test]
 fn a_violation_ends_a_connection_that_has_moved_with_a_terminate_message() {
-    let _alone = Alone::new();
+    let _alone = alone();
     let (a, b) = nodes();
     let (client, server) = connected(&a, &b);
     move_on(&client, &server);
@@ -118,7 +99,7 @@ fn a_violation_ends_a_connection_that_has_moved_with_a_terminate_message() {
 
 #[test]
 fn a_send_finds_the_write_before_it_at_its_target() {
-    let _alone = Alone::new();
+    let _alone = alone();
     let (a, b) = nodes();
     let (client, server) = connected(&a, &b);
     let (from, to) = (a.memory(LEN * 64), b.memory(LEN));
@@ -151,7 +132,7 @@ fn a_send_finds_the_write_before_it_at_its_target() {
 
 #[test]
 fn a_read_after_writes_returns_what_they_wrote() {
-    let _alone = Alone::new();
+    let _alone = alone();
     let (a, b) = nodes();
     let (client, server) = connected(&a, &b);
     for len in [8, LEN, 200_000] {
@@ -175,7 +156,7 @@ fn a_read_after_writes_returns_what_they_wrote() {
 
 #[test]
 fn messages_of_every_kind_keep_their_order_across_the_move() {
-    let _alone = Alone::new();
+    let _alone = alone();
     for start in 0..8 {
         let (a, b) = nodes();
         let (client, server) = connected(&a, &b);
@@ -223,7 +204,7 @@ fn messages_of_every_kind_keep_their_order_across_the_move() {
 
 #[test]
 fn an_invalidation_by_the_peer_is_done_before_its_message_is_reported() {
-    let _alone = Alone::new();
+    let _alone = alone();
     let (a, b) = nodes();
     let (client, server) = connected(&a, &b);
     let (from, to) = (a.memory(64), b.memory(64));
@@ -265,7 +246,7 @@ fn an_invalidation_by_the_peer_is_done_before_its_message_is_reported() {
 
 #[test]
 fn nothing_is_read_or_written_after_deregistration() {
-    let _alone = Alone::new();
+    let _alone = alone();
     for len in [64, 8192, 1 << 20] {
         for is_write in [true, false] {
             let (a, b) = nodes();
@@ -309,7 +290,7 @@ fn nothing_is_read_or_written_after_deregistration() {
 
 #[test]
 fn both_ends_may_end_at_every_step_of_the_move() {
-    let _alone = Alone::new();
+    let _alone = alone();
     let (a, b) = nodes();
     for count in 10..40 {
         for is_abrupt in [true, false] {
@@ -345,7 +326,7 @@ fn both_ends_may_end_at_every_step_of_the_move() {
 
 #[test]
 fn a_connection_stays_on_tcp_if_one_end_requires_it() {
-    let _alone = Alone::new();
+    let _alone = alone();
     let (a, b) = (Node::new("lo 0 local=off"), Node::new("lo 0"));
     let (client, server) = connected(&a, &b);
     for _ in 0..200 {
@@ -363,7 +344,7 @@ fn a_connection_stays_on_tcp_if_one_end_requires_it() {
 
 #[test]
 fn traffic_is_counted_by_carrier() {
-    let _alone = Alone::new();
+    let _alone = alone();
     let (a, b) = nodes();
     let (client, server) = connected(&a, &b);
     let counted = |node: &Node, side: &Side<'_>| node.rnic.traffic(&side.qp).unwrap();
@@ -406,7 +387,7 @@ fn traffic_is_counted_by_carrier() {
 
 #[test]
 fn the_sender_copies_a_payload_that_is_to_be_sent_inline() {
-    let _alone = Alone::new();
+    let _alone = alone();
     let (a, b) = nodes();
     let (client, server) = connected(&a, &b);
     move_on(&client, &server);
@@ -444,7 +425,7 @@ fn the_sender_copies_a_payload_that_is_to_be_sent_inline() {
 
 #[test]
 fn memory_that_a_sender_deregistered_is_no_longer_read() {
-    let _alone = Alone::new();
+    let _alone = alone();
     let (a, b) = nodes();
     let (client, server) = connected(&a, &b);
     move_on(&client, &server);
@@ -477,7 +458,7 @@ fn srq(node: &Node) -> SoftSrq {
 
 #[test]
 fn a_process_connected_to_itself_many_times_shares_queues() {
-    let _alone = Alone::new();
+    let _alone = alone();
     let node = Node::new("lo 0");
     let srq = srq(&node);
     let shared_cq = node.rnic.create_cq(16_384, CqToken(6)).unwrap();
@@ -515,7 +496,7 @@ fn a_process_connected_to_itself_many_times_shares_queues() {
 
 #[test]
 fn connections_over_ipv6_move() {
-    let _alone = Alone::new();
+    let _alone = alone();
     let (a, b) = (Node::new("::1 0"), Node::new("::1 0"));
     let (client, server) = connected(&a, &b);
     move_on(&client, &server);
