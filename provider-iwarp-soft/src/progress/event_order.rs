@@ -158,14 +158,12 @@ struct DeferredDisconnect {
 }
 
 impl Source for DeferredDisconnect {
-    fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {}
-
     fn on_deadline(self: Arc<Self>, key: Key) {
-        let is_next = {
-            let mut before = lock(&self.before);
-            before.retain(|connection| !connection.is_over(self.since));
-            before.is_empty()
-        };
+        // The lock is not held during the check, which makes upcalls.
+        let mut before = std::mem::take(&mut *lock(&self.before));
+        before.retain(|connection| !connection.is_over(self.since));
+        let is_next = before.is_empty();
+        *lock(&self.before) = before;
         let now = Instant::now();
         if is_next || now >= self.since + DEFER_MAX {
             self.engine.delist(key);
