@@ -18,7 +18,7 @@ use iwarp_proto::wire::rdmap::AtomicOp;
 use iwarp_proto::{Config, Connection, ProtocolError, Stag, WorkKind, WorkRequest};
 
 use crate::carrier::tcp::TcpCarrier;
-use crate::carrier::{Carrier, End, Flow, Inbox, Payloads, TxFault, immediate_bytes};
+use crate::carrier::{End, Flow, Inbox, Payloads, TxFault, immediate_bytes};
 use crate::engine::io;
 use crate::memory::{MemoryTable, Stream, WindowBind};
 use crate::progress::Place;
@@ -433,19 +433,6 @@ impl Conn {
             None => Ok(false),
             Some(local) => local.arm(),
         }
-    }
-
-    /// Receives pending data, and records the requests that the carrier has finished. Returns
-    /// `false` if there was neither.
-    pub(crate) fn receive(&mut self, owner: &dyn Owner) -> Result<bool, End> {
-        let (reaped, is_ready) = match &mut self.moving {
-            Move::Local { carrier, is_ready } => {
-                (carrier.reap(&mut self.proto), std::mem::take(is_ready))
-            }
-            _ => (Ok(false), false),
-        };
-        let reaped = reaped.map_err(|fault| self.end_of_tx(fault))?;
-        Ok(self.receive_by_carrier(owner, is_ready)? || reaped)
     }
 
     /// True if a call of [`Self::transmit`] has something to send.

@@ -18,7 +18,7 @@ pub(crate) struct Burst {
     /// True while posted requests are held back.
     pub(crate) is_held: bool,
     /// True if the last pass sent held requests and deferred the receive to the next pass.
-    must_receive: bool,
+    pub(crate) must_receive: bool,
     /// The number of polls of the adapter when the consumer posted last.
     polls: u32,
     /// Posts since that poll, and between the two polls before it.
@@ -50,11 +50,6 @@ impl Burst {
         let defers = self.is_held && !self.must_receive;
         self.must_receive |= defers;
         defers
-    }
-
-    /// Called before a pass receives.
-    pub(crate) fn on_receive(&mut self) {
-        self.must_receive = false;
     }
 
     /// Called before everything that was posted is sent.

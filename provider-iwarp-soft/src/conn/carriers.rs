@@ -143,18 +143,20 @@ impl Conn {
         Ok(flow)
     }
 
-    /// Receives by the carriers that the peer uses. `is_ready` is true if the set has an event of
-    /// one of the descriptors.
-    pub(super) fn receive_by_carrier(
-        &mut self,
-        qp: &dyn Owner,
-        is_ready: bool,
-    ) -> Result<bool, End> {
-        let mut any = false;
+    /// Receives pending data by the carriers that the peer uses, and records the requests that the
+    /// local carrier has finished. Returns `false` if there was neither.
+    pub(crate) fn receive(&mut self, qp: &dyn Owner) -> Result<bool, End> {
+        let (reaped, is_ready) = match &mut self.moving {
+            Move::Local { carrier, is_ready } => {
+                (carrier.reap(&mut self.proto), std::mem::take(is_ready))
+            }
+            _ => (Ok(false), false),
+        };
+        let mut any = reaped.map_err(|fault| self.end_of_tx(fault))?;
         let mut end = None;
         if !self.proto.has_rx_moved() || is_ready {
             match self.receive_from(qp, From::Tcp) {
-                Ok(received) => any = received,
+                Ok(received) => any |= received,
                 Err(ended) => end = Some(ended),
             }
         }

@@ -129,14 +129,10 @@ impl Move {
 }
 
 impl Conn {
-    fn role(&self) -> Role {
-        self.proto.config().role
-    }
-
     /// Returns true if the local carrier should be offered to the peer now.
     pub(crate) fn should_offer(&self) -> bool {
         matches!(self.moving, Move::Tcp)
-            && self.role() == Role::Responder
+            && self.proto.config().role == Role::Responder
             && self.tcp.distance().received >= OFFER_AFTER
             && self.proto.has_agreed_carriers()
             && !self.has_sent_fin()
@@ -156,7 +152,7 @@ impl Conn {
         {
             local.start_polling();
         }
-        if self.role() == Role::Initiator {
+        if self.proto.config().role == Role::Initiator {
             self.move_tx();
         }
     }
@@ -180,7 +176,7 @@ impl Conn {
         {
             self.socket.watch_by(carrier.watch());
         }
-        if self.role() == Role::Responder {
+        if self.proto.config().role == Role::Responder {
             self.move_tx();
         }
         Ok(())

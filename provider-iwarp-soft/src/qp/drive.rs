@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{Traffic, WcStatus, WhyTcp};
+use access_layer::rnic::{WcStatus, WhyTcp};
 use host::threads::catch_panic;
 use iwarp_proto::wire::rdmap::Opcode;
 use iwarp_proto::{PeerTerminate, RemoteOperation, RemoteProtection, StreamState, TerminateCode};
@@ -147,7 +147,7 @@ impl Qp {
             return Ok(true);
         }
         if receive {
-            conn.burst.on_receive();
+            conn.burst.must_receive = false;
             moved |= conn.receive(self)?;
             moved |= conn.pass_fence(self.stream(), &self.shared.memory)?;
         }
@@ -396,11 +396,8 @@ impl Qp {
         self.publish_done(&mut conn, effects);
         self.account(&conn, &end);
         fail_request(&mut conn.outstanding, &end);
-        let mut failed = Vec::new();
-        while let Some(slot) = conn.outstanding.pop() {
-            failed.push(slot);
-        }
-        failed.extend(conn.fenced.drain(..));
+        let outstanding = std::iter::from_fn(|| conn.outstanding.pop());
+        let failed = outstanding.chain(conn.fenced.drain(..)).collect();
         let first = match end {
             End::Unanswered => WcStatus::Transport,
             _ => WcStatus::Flushed,
@@ -417,22 +414,16 @@ impl Qp {
         *lock(&self.ended_traffic) += traffic;
         let on_tcp = traffic.on_tcp.iter().position(|count| *count > 0);
         let why = on_tcp.map_or("", |index| WhyTcp::ALL[index].words());
-        let Traffic {
-            tcp,
-            ring,
-            reference,
-            ..
-        } = traffic;
         tracing::info!(
             qp = self.token.0,
             remote = %conn.remote,
             ?end,
-            sent_tcp = tcp.sent.bytes,
-            sent_ring = ring.sent.bytes,
-            sent_reference = reference.sent.bytes,
-            received_tcp = tcp.received.bytes,
-            received_ring = ring.received.bytes,
-            received_reference = reference.received.bytes,
+            sent_tcp = traffic.tcp.sent.bytes,
+            sent_ring = traffic.ring.sent.bytes,
+            sent_reference = traffic.reference.sent.bytes,
+            received_tcp = traffic.tcp.received.bytes,
+            received_ring = traffic.ring.received.bytes,
+            received_reference = traffic.reference.received.bytes,
             why_tcp = why,
             "connection down"
         );
@@ -475,8 +466,7 @@ impl Qp {
         let (current, batch) = match conn {
             Some((conn, status)) => {
                 first = status;
-                let unfinished = conn.take_unfinished();
-                for report in unfinished {
+                for report in conn.take_unfinished() {
                     sends += 1;
                     send_done.extend(report.completion(self.token, WcStatus::Flushed));
                 }
@@ -549,15 +539,13 @@ impl Service for Qp {
             has_work = again;
             Some(effects)
         });
-        match armed {
-            Some(effects) => {
-                self.after(&effects);
-                match has_work {
-                    true => Arming::HasWork,
-                    false => Arming::Done,
-                }
-            }
-            None => Arming::HasWork,
+        let Some(effects) = armed else {
+            return Arming::HasWork;
+        };
+        self.after(&effects);
+        match has_work {
+            true => Arming::HasWork,
+            false => Arming::Done,
         }
     }
 
