@@ -1,10 +1,10 @@
 //! The RNIC, and the state that its objects share.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
-use access_layer::rnic::{RnicAttr, RnicError, Upcall};
+use access_layer::rnic::{RnicAttr, RnicError, Upcall, UpcallQueue};
 
 use crate::config::Config;
 use crate::conn::offer_listener::OfferListener;
@@ -35,10 +35,10 @@ pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) event_order: EventOrder,
-    /// Held while a queue pair with an SRQ delivers its disconnect event and its event "last WQE
+    /// Delivers the disconnect event of a queue pair with an SRQ together with its event "last WQE
     /// reached". So both kinds of event list the queue pairs in the same order, which OFA's
     /// `dtestsrq` assumes.
-    pub(crate) last_receive_order: Mutex<()>,
+    pub(crate) last_receives: UpcallQueue<Box<dyn Fn() + Send>>,
     pub(crate) offer_listener: OfferListener,
     next_pd: AtomicU32,
     qps: AtomicU32,
@@ -54,7 +54,7 @@ impl Shared {
             memory: MemoryTable::new(),
             progress: Progress::new(engine.clone())?,
             event_order: EventOrder::default(),
-            last_receive_order: Mutex::default(),
+            last_receives: UpcallQueue::default(),
             offer_listener: OfferListener::new(engine.clone(), config.local_dir.clone()),
             engine,
             config,

@@ -1,25 +1,24 @@
 //! A connection in full operation: the protocol machine between its two directions.
 
 mod burst;
-mod closing;
+mod carriers;
+mod lifecycle;
 mod moving;
 pub(crate) mod offer_listener;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use access_layer::rnic::{Completion, QpToken, RemoteRange, SendOp, SendWr, Sge, WcStatus};
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::peer;
-use iwarp_proto::wire::mpa::RtrKind;
 use iwarp_proto::wire::rdmap::AtomicOp;
-use iwarp_proto::{Config, Connection, ProtocolError, Role, Stag, WorkKind, WorkRequest};
-use rustix::io::Errno;
+use iwarp_proto::{Config, Connection, ProtocolError, Stag, WorkKind, WorkRequest};
 
 use crate::carrier::tcp::TcpCarrier;
-use crate::carrier::{Carrier, Distance, Flow, Inbox, Payloads, RxEnd, TxFault, immediate_bytes};
+use crate::carrier::{End, Flow, Inbox, Payloads, TxFault, immediate_bytes};
 use crate::engine::io;
 use crate::memory::{MemoryTable, Stream, WindowBind};
 use crate::progress::Place;
@@ -28,61 +27,9 @@ use crate::progress::conn_socket::ConnSocket;
 use crate::work::{BindTask, Outstanding, Pieces, Report, SendSlot, Task};
 
 pub(crate) use burst::Burst;
-pub(crate) use closing::Closing;
-pub(crate) use moving::{LAST_PASSES, Move, OFFER_AFTER, Owner};
-
-/// The purpose of a connection's timer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Due {
-    /// Abort a start-up or a disconnect that makes no progress.
-    Abort,
-    /// Repeat the first frame, which a silent peer may have missed.
-    Repeat,
-    /// Send the FIN, once everything before it is acknowledged.
-    Finish,
-    /// Abort a graceful disconnect that has made no progress since the timer was set.
-    CheckProgress,
-}
-
-/// The number of repetitions of the first frame. The time before each one is four times as long as
-/// before the last.
-const REPEATS: u32 = 3;
-const REPEAT_AFTER: Duration = Duration::from_millis(20);
-/// The reason for the end of a connection.
-#[derive(Debug)]
-pub(crate) enum End {
-    /// In good order, by either side.
-    Disconnected,
-    /// The socket is broken, or was closed within a frame.
-    Broken,
-    /// TCP has aborted the connection: no answer was received in time.
-    Unanswered,
-    /// A side violated the protocol. A Terminate message is sent if that is still possible.
-    Fault(ProtocolError),
-    /// The peer has sent a Terminate message.
-    Terminated(Option<iwarp_proto::PeerTerminate>),
-}
-
-impl End {
-    /// Returns the reason for the end of a connection whose socket failed with this error.
-    fn of_socket(error: Errno) -> Self {
-        match error {
-            // The last two are errors of the route that TCP received while it waited.
-            Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH => Self::Unanswered,
-            _ => Self::Broken,
-        }
-    }
-
-    fn of_rx(end: RxEnd) -> Self {
-        match end {
-            RxEnd::Closed => Self::Disconnected,
-            RxEnd::Broken => Self::Broken,
-            RxEnd::Transport(error) => Self::of_socket(error),
-            RxEnd::Fault(fault) => Self::Fault(fault),
-            RxEnd::Terminated(terminate) => Self::Terminated(terminate),
-        }
-    }
-}
+pub(crate) use carriers::LAST_PASSES;
+pub(crate) use lifecycle::{Due, Lifecycle};
+pub(crate) use moving::{Move, OFFER_AFTER, Owner, Request};
 
 /// A connection in full operation.
 #[derive(Debug)]
@@ -90,38 +37,23 @@ pub(crate) struct Conn {
     pub(crate) socket: Arc<ConnSocket>,
     /// The place of the connection among the threads that make progress.
     pub(crate) place: Place,
-    /// True while posted requests are held back so that later ones are sent with them.
-    pub(crate) is_held: bool,
     /// True while bytes wait for room in the socket.
     pub(crate) is_blocked: bool,
     pub(crate) proto: Connection,
     pub(crate) tcp: TcpCarrier,
     pub(crate) moving: Move,
     pub(crate) inbox: Inbox,
-    /// True if the set has an event of the socket.
-    is_socket_ready: bool,
     pub(crate) outstanding: Outstanding,
     /// A bind that waits for reads in `outstanding`, and the requests that were posted after it.
     pub(crate) fenced: VecDeque<SendSlot>,
-    pub(crate) closing: Closing,
-    /// True once `Established` is queued, or must not be queued any more.
-    pub(crate) is_establishment_over: bool,
-    pub(crate) role: Role,
+    pub(crate) lifecycle: Lifecycle,
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
     /// Completions of this drive. They are added to the queues all at once.
     pub(crate) send_done: Vec<Completion>,
     pub(crate) recv_done: Vec<Completion>,
     pub(crate) burst: Burst,
-    /// True if the last pass sent data and deferred the receive to the next pass.
-    pub(crate) must_receive: bool,
     pub(crate) deadline: Option<(Instant, Due)>,
-    /// The number of repetitions of the first frame that remain while the peer is silent.
-    repeats: u32,
-    /// The number of polls for the acknowledgement of the last data.
-    fin_polls: u32,
-    /// The progress of a graceful disconnect at its last check.
-    closing_at: Distance,
 }
 
 impl Conn {
@@ -137,28 +69,20 @@ impl Conn {
         Some(Box::new(Self {
             socket,
             place: Place::Armed { wants_room: false },
-            is_held: false,
             is_blocked: false,
-            role: config.role,
             proto: Connection::new(config),
             tcp,
             moving: Move::Tcp,
             inbox: Inbox::default(),
-            is_socket_ready: false,
             outstanding: Outstanding::default(),
             fenced: VecDeque::new(),
-            closing: Closing::No,
-            is_establishment_over: false,
+            lifecycle: Lifecycle::AwaitsFrame,
             local,
             remote,
             send_done: Vec::new(),
             recv_done: Vec::new(),
             burst: Burst::default(),
-            must_receive: false,
             deadline: None,
-            repeats: 0,
-            fin_polls: 0,
-            closing_at: Distance::default(),
         }))
     }
 
@@ -207,7 +131,7 @@ impl Conn {
     ) -> Result<(), End> {
         let token = self.outstanding.next_token();
         let mut status = WcStatus::Success;
-        self.burst.bytes = self.burst.bytes.saturating_add(slot.sent_len());
+        self.burst.add(slot.sent_len());
         match slot.task {
             Task::Bind(bind) => {
                 if !table.bind_window(stream.pd, bind.window, window_bind(&bind).as_ref()) {
@@ -262,7 +186,7 @@ impl Conn {
         let Some(fpdu) = self.proto.transmit_now(kind, len) else {
             return false;
         };
-        self.burst.bytes = self.burst.bytes.saturating_add(len);
+        self.burst.add(len);
         self.tx()
             .submit(&fpdu, pieces.as_slice(), Report::new(wr, len));
         true
@@ -431,8 +355,7 @@ impl Conn {
 
     /// Sends as much as the transport accepts.
     pub(crate) fn transmit(&mut self, stream: Stream, table: &MemoryTable) -> Result<(), End> {
-        self.is_held = false;
-        self.burst.bytes = 0;
+        self.burst.on_transmit();
         match self.transmit_by_carrier(stream, table) {
             Ok(flow) => self.set_blocked(flow == Flow::Blocked),
             Err(fault) => return Err(self.end_of_tx(fault)),
@@ -496,10 +419,11 @@ impl Conn {
 
     /// Handles an event of a descriptor of the connection.
     pub(crate) fn on_ready(&mut self, ready: Ready) {
-        match ready {
-            Ready::None => {}
-            Ready::Socket => self.is_socket_ready = true,
-            Ready::Bell => self.answer_bell(),
+        match (ready, &mut self.moving) {
+            (Ready::Socket, Move::Local { is_ready, .. }) => *is_ready = true,
+            (Ready::Bell, _) => self.answer_bell(),
+            // TCP is read at every pass.
+            (Ready::None | Ready::Socket, _) => {}
         }
     }
 
@@ -507,23 +431,8 @@ impl Conn {
     pub(crate) fn arm_local(&mut self) -> Result<bool, End> {
         match self.local() {
             None => Ok(false),
-            Some(local) => local.arm().map_err(End::of_rx),
+            Some(local) => local.arm(),
         }
-    }
-
-    /// Receives pending data, and records the requests that the carrier has finished. Returns
-    /// `false` if there was neither.
-    pub(crate) fn receive(&mut self, owner: &dyn Owner) -> Result<bool, End> {
-        let is_ready = std::mem::take(&mut self.is_socket_ready);
-        let reaped = match &mut self.moving {
-            Move::Local(local) => local.reap(&mut self.proto),
-            _ => Ok(false),
-        };
-        let reaped = reaped.map_err(|fault| self.end_of_tx(fault))?;
-        let received = self.receive_by_carrier(owner, is_ready);
-        received
-            .map(|received| received || reaped)
-            .map_err(End::of_rx)
     }
 
     /// True if a call of [`Self::transmit`] has something to send.
@@ -555,56 +464,6 @@ impl Conn {
                 slot.parts_left = slot.parts_left.saturating_sub(1);
             }
         }
-    }
-
-    /// Starts to wait for the first message of the peer after start-up
-    /// ([`peer::repeats_first_frame`]). Returns the time of the first check.
-    pub(crate) fn await_first_message(&mut self, rtr: Option<RtrKind>) -> Option<(Duration, Due)> {
-        if !peer::repeats_first_frame(self.role, rtr) {
-            return None;
-        }
-        self.repeats = REPEATS;
-        Some((REPEAT_AFTER, Due::Repeat))
-    }
-
-    /// True while the first frame must be repeated once more before this end may close.
-    fn must_repeat_first_frame(&self) -> bool {
-        self.repeats == REPEATS && self.proto.has_sent() && !self.proto.has_received()
-    }
-
-    /// Repeats the first frame, unless the peer has sent something. Returns the time of the next
-    /// check.
-    pub(crate) fn repeat_first_frame(&mut self) -> Option<(Duration, Due)> {
-        if self.proto.has_received() || self.repeats == 0 {
-            self.repeats = 0;
-            return None;
-        }
-        if self.proto.has_sent() && !self.tcp.is_pending() {
-            self.proto.repeat_first_frame();
-        }
-        self.repeats -= 1;
-        (self.repeats > 0).then(|| {
-            (
-                REPEAT_AFTER * 4_u32.pow(REPEATS - self.repeats),
-                Due::Repeat,
-            )
-        })
-    }
-
-    /// Returns an empty Write for a peer that may have missed the first frame and must not receive
-    /// the FIN before; `None` if no such frame can be sent.
-    pub(crate) fn late_frame(&mut self, stream: Stream, table: &MemoryTable) -> Option<Vec<u8>> {
-        if !self.must_repeat_first_frame() {
-            return None;
-        }
-        self.proto.repeat_first_frame();
-        let fpdu = self.proto.poll_transmit()?;
-        let payloads = Payloads {
-            table,
-            stream,
-            outstanding: &self.outstanding,
-        };
-        self.tcp.lone_frame(&fpdu, &payloads)
     }
 
     /// Sends as many as possible of the bytes that end the stream between two frames, with a
@@ -665,19 +524,4 @@ fn window_bind(bind: &BindTask) -> Option<WindowBind> {
         zero_based: bind.zero_based,
         only: bind.only,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_timeout_of_tcp_is_distinguished_from_a_reset() {
-        for error in [Errno::TIMEDOUT, Errno::HOSTUNREACH, Errno::NETUNREACH] {
-            assert!(matches!(End::of_socket(error), End::Unanswered), "{error}");
-        }
-        for error in [Errno::CONNRESET, Errno::PIPE, Errno::NOBUFS] {
-            assert!(matches!(End::of_socket(error), End::Broken), "{error}");
-        }
-    }
 }

@@ -285,7 +285,18 @@ impl Qp {
             }
         }
         self.events.deliver(|event| {
-            self.deliver(event);
+            if !self.has_last_receive(event) {
+                self.deliver(event);
+            } else {
+                let (me, event) = (self.me.clone(), event.clone());
+                let last_receives = &self.shared.last_receives;
+                last_receives.push(Box::new(move || {
+                    if let Some(me) = me.upgrade() {
+                        me.deliver(&event);
+                    }
+                }));
+                last_receives.deliver(|deliver| deliver());
+            }
             if matches!(event, OwnEvent::Established { .. }) {
                 self.open_gate();
             }
@@ -297,13 +308,23 @@ impl Qp {
             return;
         }
         let shared = &self.shared;
-        let has_last_receive = event.is_disconnect() && self.srq.is_some();
-        let order = has_last_receive.then(|| lock(&shared.last_receive_order));
         shared.upcall.connection(self.token, event.as_event());
         shared.event_order.on_delivered(self);
-        if order.is_some() {
+        if self.has_last_receive(event) {
             let event = AsyncEvent::LastWqeReached(self.token);
             shared.upcall.async_event(event);
+        }
+    }
+
+    fn has_last_receive(&self, event: &OwnEvent) -> bool {
+        event.is_disconnect() && self.srq.is_some()
+    }
+
+    /// Waits until another thread that delivers events of this queue pair has delivered them.
+    fn wait_for_delivery(&self) {
+        self.events.wait_for_delivery();
+        if self.srq.is_some() {
+            self.shared.last_receives.wait_for_delivery();
         }
     }
 

@@ -13,9 +13,9 @@
 //!   outlive its object. The access layer checks each token of an upcall, so a late upcall is
 //!   harmless.
 //! * **No lock across the interface.** The access layer holds none of its locks while it calls a
-//!   method marked *may call up*. While the RNIC calls [`Upcall`], it holds no lock except those
-//!   that put upcalls in order. An upcall may call methods of the RNIC, except
-//!   [`Rnic::disarm_socket`], which waits for the end of upcalls.
+//!   method marked *may call up*. While the RNIC calls [`Upcall`], it holds no lock except one
+//!   by which [`Rnic::disarm_socket`] waits for the end of the upcall. An upcall may call all other
+//!   methods of the RNIC.
 //! * **Completions stay in the CQ** until [`Rnic::poll_cq`] takes them.
 //!   [`EventUpcall::cq_ready`] is a notification without data and follows only [`Rnic::arm_cq`].
 //! * **Progress.** A layer above polls and blocks by [`Rnic::descriptor`], [`Rnic::arm`] and

@@ -31,7 +31,7 @@ pub enum AsyncEvent {
 }
 
 /// Upcalls that carry no object of the RNIC, so that they do not depend on its type. Called from
-/// any thread, with no lock of the RNIC held except those that put upcalls in order.
+/// any thread, with no lock of the RNIC held except that of [`Rnic::disarm_socket`].
 pub trait EventUpcall: Send + Sync + 'static {
     /// An armed completion queue received a completion. The call has no data; it may be late but is
     /// never lost.

@@ -12,7 +12,7 @@ use iwarp_proto::{
     ReceiveQueue, Stag, Target, TerminateCode, UntaggedError,
 };
 
-use super::RxEnd;
+use super::End;
 use crate::memory::{Bytes, MemoryAccess, MemoryTable, Stream, StreamMemory};
 use crate::work::{Outstanding, RecvSlot, notify};
 
@@ -159,7 +159,7 @@ impl<'m> Sinks<'m> {
 
     /// Handles a complete segment.
     #[inline]
-    pub(super) fn handle_ulpdu(&mut self, ulpdu: &[u8]) -> Result<(), RxEnd> {
+    pub(super) fn handle_ulpdu(&mut self, ulpdu: &[u8]) -> Result<(), End> {
         let checked =
             self.with_proto(|proto, memory, receives| proto.handle_ulpdu(ulpdu, memory, receives));
         match self.accept(checked)? {
@@ -182,7 +182,7 @@ impl<'m> Sinks<'m> {
     pub(super) fn accept(
         &mut self,
         checked: Result<Inbound<Bytes<'m>>, ProtocolError>,
-    ) -> Result<Accepted<'m>, RxEnd> {
+    ) -> Result<Accepted<'m>, End> {
         match checked {
             Ok(Inbound::Place(placement)) => return Ok(Accepted::Place(placement)),
             Ok(Inbound::Atomic { request, place }) => {
@@ -194,7 +194,7 @@ impl<'m> Sinks<'m> {
             }
             Ok(Inbound::Carrier(message)) => self.inbox.messages.push(message),
             Ok(Inbound::ReadRequest | Inbound::ReadyToReceive | Inbound::Dropped) => {}
-            Ok(Inbound::Terminated(terminate)) => return Err(RxEnd::Terminated(terminate)),
+            Ok(Inbound::Terminated(terminate)) => return Err(End::Terminated(terminate)),
             Err(fault) => return Err(self.end_by_fault(fault)),
         }
         Ok(Accepted::Done)
@@ -202,11 +202,11 @@ impl<'m> Sinks<'m> {
 
     /// Returns the end for a fault. If a message is longer than its receive, the receive completes
     /// with that error.
-    pub(super) fn end_by_fault(&mut self, fault: ProtocolError) -> RxEnd {
+    pub(super) fn end_by_fault(&mut self, fault: ProtocolError) -> End {
         if fault.code == TerminateCode::Untagged(UntaggedError::TooLong) {
             self.inbox.current_status = WcStatus::LocalLength;
         }
-        RxEnd::Fault(fault)
+        End::Fault(fault)
     }
 
     /// Visits the target memory of `len` bytes of payload, in order.
@@ -216,7 +216,7 @@ impl<'m> Sinks<'m> {
         target: &Target<Bytes<'m>>,
         len: usize,
         mut visit: impl FnMut(Bytes<'m>),
-    ) -> Result<(), RxEnd> {
+    ) -> Result<(), End> {
         match target {
             Target::None => {}
             Target::Tagged { place, .. } => visit(*place),
@@ -233,7 +233,7 @@ impl<'m> Sinks<'m> {
         offset: usize,
         len: usize,
         visit: impl FnMut(Bytes<'m>),
-    ) -> Result<(), RxEnd> {
+    ) -> Result<(), End> {
         let (memory, pd) = (self.memory, self.stream.pd);
         let current = self.inbox.current.as_ref();
         let is_placed = current.is_some_and(|slot| {
@@ -299,22 +299,22 @@ impl<'m> Sinks<'m> {
     }
 
     /// Fails the receive that is being filled, because its memory cannot be used.
-    pub(super) fn fail_receive(&mut self) -> RxEnd {
+    pub(super) fn fail_receive(&mut self) -> End {
         self.inbox.current_status = WcStatus::LocalProtection;
-        RxEnd::Fault(self.proto.fail_local())
+        End::Fault(self.proto.fail_local())
     }
 
     /// Fails the read that is being answered, because its sink cannot be used.
-    pub(super) fn fail_read_sink(&mut self) -> RxEnd {
+    pub(super) fn fail_read_sink(&mut self) -> End {
         if let Some(token) = self.proto.answered_read()
             && let Some(slot) = self.outstanding.get_mut(token)
         {
             slot.status = WcStatus::LocalProtection;
         }
-        RxEnd::Fault(self.proto.fail_local())
+        End::Fault(self.proto.fail_local())
     }
 
-    fn store_atomic(&mut self, token: u64, original: u64) -> Result<(), RxEnd> {
+    fn store_atomic(&mut self, token: u64, original: u64) -> Result<(), End> {
         let bytes = original.to_ne_bytes();
         let mut at = 0;
         let (memory, pd) = (self.memory, self.stream.pd);
@@ -331,14 +331,14 @@ impl<'m> Sinks<'m> {
         if let Some(slot) = self.outstanding.get_mut(token) {
             slot.status = WcStatus::LocalProtection;
         }
-        Err(RxEnd::Fault(self.proto.fail_local()))
+        Err(End::Fault(self.proto.fail_local()))
     }
 
-    fn execute_atomic(&mut self, op: AtomicOp, place: &Bytes<'_>) -> Result<u64, RxEnd> {
+    fn execute_atomic(&mut self, op: AtomicOp, place: &Bytes<'_>) -> Result<u64, End> {
         // No result means that the address is misaligned, although the tagged offset is aligned.
         place
             .update(|original| op.apply(original))
-            .ok_or_else(|| RxEnd::Fault(self.proto.fail_local()))
+            .ok_or_else(|| End::Fault(self.proto.fail_local()))
     }
 }
 

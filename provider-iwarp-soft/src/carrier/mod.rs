@@ -84,19 +84,31 @@ pub(crate) enum TxFault {
     Transport(Errno),
 }
 
-/// The reason why receiving ended for good.
+/// The reason for the end of a connection.
 #[derive(Debug)]
-pub(crate) enum RxEnd {
-    /// The peer has closed between two segments.
-    Closed,
-    /// The peer has closed within a segment, or violated the rules of the carrier.
+pub(crate) enum End {
+    /// In good order, by either side.
+    Disconnected,
+    /// The socket is broken, or was closed within a frame.
     Broken,
-    /// The transport has failed.
-    Transport(Errno),
-    /// The peer violated the protocol, or a local receive was unusable.
+    /// TCP has aborted the connection: no answer was received in time.
+    Unanswered,
+    /// A side violated the protocol, or a local receive was unusable. A Terminate message is sent
+    /// if that is still possible.
     Fault(ProtocolError),
     /// The peer has sent a Terminate message.
     Terminated(Option<PeerTerminate>),
+}
+
+impl End {
+    /// Returns the reason for the end of a connection whose socket failed with this error.
+    pub(crate) fn of_socket(error: Errno) -> Self {
+        match error {
+            // The last two are errors of the route that TCP received while it waited.
+            Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH => Self::Unanswered,
+            _ => Self::Broken,
+        }
+    }
 }
 
 /// The progress of a carrier, to detect a peer that neither receives nor sends.
@@ -127,7 +139,7 @@ pub(crate) trait Carrier: Debug + Send {
     ) -> Result<Flow, TxFault>;
 
     /// Receives segments and places their payload. Returns `false` if there were none.
-    fn receive(&mut self, reception: &mut Reception<'_>) -> Result<bool, RxEnd>;
+    fn receive(&mut self, reception: &mut Reception<'_>) -> Result<bool, End>;
 
     /// Records the segments that the transport has finished since the last call. Returns `false` if
     /// there were none.
@@ -148,4 +160,19 @@ pub(crate) trait Carrier: Debug + Send {
     fn is_pending(&self) -> bool;
 
     fn distance(&self) -> Distance;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_of_tcp_is_distinguished_from_a_reset() {
+        for error in [Errno::TIMEDOUT, Errno::HOSTUNREACH, Errno::NETUNREACH] {
+            assert!(matches!(End::of_socket(error), End::Unanswered), "{error}");
+        }
+        for error in [Errno::CONNRESET, Errno::PIPE, Errno::NOBUFS] {
+            assert!(matches!(End::of_socket(error), End::Broken), "{error}");
+        }
+    }
 }

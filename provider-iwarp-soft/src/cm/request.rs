@@ -170,8 +170,6 @@ struct DeferredDelivery {
 }
 
 impl Source for DeferredDelivery {
-    fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {}
-
     fn on_deadline(self: Arc<Self>, key: Key) {
         self.engine.delist(key);
         self.qp.after(&self.effects);

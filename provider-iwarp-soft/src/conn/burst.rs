@@ -15,6 +15,10 @@ const PENALTY_STEPS: u32 = 4;
 /// engine send held requests is not trusted again for a while.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
+    /// True while posted requests are held back.
+    pub(crate) is_held: bool,
+    /// True if the last pass sent held requests and deferred the receive to the next pass.
+    pub(crate) must_receive: bool,
     /// The number of polls of the adapter when the consumer posted last.
     polls: u32,
     /// Posts since that poll, and between the two polls before it.
@@ -29,6 +33,31 @@ pub(crate) struct Burst {
 }
 
 impl Burst {
+    /// Counts payload bytes of a posted request.
+    pub(crate) fn add(&mut self, bytes: u32) {
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Returns true if the next pass must send or receive.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.is_held || self.must_receive
+    }
+
+    /// Called before a pass. Returns true if the pass sends the held requests and receives nothing:
+    /// the consumer polls for the completions of requests that it has just posted. It receives them
+    /// without another system call; data that has arrived meanwhile is received in its next poll.
+    pub(crate) fn defers_receive(&mut self) -> bool {
+        let defers = self.is_held && !self.must_receive;
+        self.must_receive |= defers;
+        defers
+    }
+
+    /// Called before everything that was posted is sent.
+    pub(crate) fn on_transmit(&mut self) {
+        self.is_held = false;
+        self.bytes = 0;
+    }
+
     /// Called when a request is posted after this number of polls. Returns true if it is likely to
     /// be one of several without a poll between.
     pub(crate) fn on_post(&mut self, polls: u32) -> bool {
@@ -41,9 +70,13 @@ impl Burst {
         self.posts > 1 || self.posts_before > 1
     }
 
-    /// Called when the held requests are sent. A consumer that was late once loses little trust; a
-    /// consumer that never polls loses nearly all.
-    pub(crate) fn on_release(&mut self, by_engine: bool) {
+    /// Called before a drive, which sends the held requests. Returns false if there are none. A
+    /// consumer that was late once loses little trust; a consumer that never polls loses nearly
+    /// all.
+    pub(crate) fn on_release(&mut self, by_engine: bool) -> bool {
+        if !self.is_held {
+            return false;
+        }
         self.losses = if by_engine {
             (self.losses + 1).min(PENALTY_STEPS)
         } else {
@@ -52,6 +85,7 @@ impl Burst {
         if by_engine {
             self.penalty = PENALTY << (PENALTY_FACTOR_LOG * (self.losses - 1));
         }
+        true
     }
 }
 

@@ -1,43 +1,41 @@
-//! The carriers of a connection, and its move from TCP to the local carrier.
+//! The state of a connection's move from TCP to the local carrier.
 //!
 //! ```text
 //!  responder   TCP ── offers ──> OFFERED ── the peer's memory is mapped ──> LOCAL
-//!  initiator   TCP ── is offered, asks ──> ASKED ── the peer agrees ──────> LOCAL
-//!  either      any of them ── not possible, or the peer refuses ──> STAYED
+//!  initiator   TCP ── is offered, asks ──> REQUESTED ── the peer agrees ──> LOCAL
+//!  either      any of them ── not possible, or the peer refuses ──────────> STAYED
 //! ```
 //!
 //! In `LOCAL` each direction moves separately: the initiator's first, and the responder's after it.
 //! Until a direction has moved it uses TCP as before, so nothing waits for the move and nothing
 //! fails without it.
+//!
+//! The queue pair takes the steps that need its adapter (`qp/moving.rs`), and [`super::carriers`]
+//! uses the carriers.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use access_layer::rnic::{Amount, Flow as Way, QpToken, Traffic, WcStatus, WhyTcp};
+use access_layer::rnic::WhyTcp;
 use iwarp_proto::{CarrierMessage, Role};
 
-use super::{Closing, Conn, End};
-use crate::carrier::local::bell::Drained;
+use super::Conn;
 use crate::carrier::local::link::LocalCarrier;
 use crate::carrier::local::pull::Witness;
 use crate::carrier::local::rendezvous::{Refusal, UnixConn};
-use crate::carrier::local::segment::SharedSegment;
-use crate::carrier::{Carrier, Distance, Flow, Payloads, ReceiveSource, Reception, RxEnd, TxFault};
+use crate::carrier::local::ring::{Consumer, Producer};
+use crate::carrier::local::segment::{Direction, SharedSegment};
+use crate::carrier::{Carrier, End, ReceiveSource};
 use crate::memory::{MemoryTable, Stream};
-use crate::work::Report;
 
 /// The number of segments that a connection has received before it offers to move. For fewer
 /// segments the memory is not worthwhile.
 pub(crate) const OFFER_AFTER: u64 = 16;
-/// Passes over what a peer has sent before the end of the transport: more than a full ring and a
-/// full socket need.
-pub(crate) const LAST_PASSES: usize = 128;
 
 /// The calls of a connection to its queue pair.
-pub(crate) trait Owner: Send + Sync {
+pub(crate) trait Owner: ReceiveSource + Send + Sync {
     fn table(&self) -> &MemoryTable;
     fn stream(&self) -> Stream;
-    fn source(&self) -> &dyn ReceiveSource;
 
     /// Moves the connection to the memory that the peer has sent for the offer `token`.
     fn adopt(
@@ -49,13 +47,6 @@ pub(crate) trait Owner: Send + Sync {
     ) -> Result<(), Refusal>;
 }
 
-/// A carrier to receive from.
-#[derive(Debug, Clone, Copy)]
-enum From {
-    Tcp,
-    Local,
-}
-
 /// The state of the move.
 #[derive(Debug)]
 pub(crate) enum Move {
@@ -64,49 +55,104 @@ pub(crate) enum Move {
     /// This end has offered to move.
     Offered { token: u64 },
     /// This end has asked the peer to map the shared memory.
-    Requested {
-        conn: UnixConn,
-        segment: Arc<SharedSegment>,
-        /// The word by which the peer recognises this process.
-        witness: Witness,
-    },
+    Requested(Request),
     /// The local carrier is in use or ready.
-    Local(Box<LocalCarrier>),
+    Local {
+        carrier: Box<LocalCarrier>,
+        /// True if the set has an event of the socket, which is read only then once the peer has
+        /// moved.
+        is_ready: bool,
+    },
     /// The connection stays on TCP.
     Stayed(WhyTcp),
+}
+
+/// The shared memory that the peer was asked to map.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) conn: UnixConn,
+    pub(crate) segment: Arc<SharedSegment>,
+    /// The word by which the peer recognises this process.
+    pub(crate) witness: Witness,
+}
+
+impl Request {
+    fn into_carrier(self) -> LocalCarrier {
+        let producer = Producer::new(self.segment.half(Direction::FromCreator));
+        let consumer = Consumer::new(self.segment.half(Direction::FromAdopter));
+        LocalCarrier::new(producer, consumer, self.conn, self.witness)
+    }
+}
+
+impl Move {
+    fn local(carrier: LocalCarrier) -> Self {
+        Self::Local {
+            carrier: Box::new(carrier),
+            is_ready: false,
+        }
+    }
+
+    /// Called when the offer is queued.
+    pub(crate) fn on_offered(&mut self, token: u64) {
+        if let Self::Tcp = self {
+            *self = Self::Offered { token };
+        }
+    }
+
+    /// Called when the peer, which has offered, was asked.
+    pub(crate) fn on_requested(&mut self, request: Request) {
+        if let Self::Tcp = self {
+            *self = Self::Requested(request);
+        }
+    }
+
+    /// Called when the peer has mapped the memory of the request.
+    pub(crate) fn on_agreed(&mut self) {
+        *self = match std::mem::replace(self, Self::Tcp) {
+            Self::Requested(request) => Self::local(request.into_carrier()),
+            other => other,
+        };
+    }
+
+    /// Called when this end has mapped the memory of the peer, which was offered to.
+    pub(crate) fn on_adopted(&mut self, carrier: LocalCarrier) {
+        if let Self::Offered { .. } = self {
+            *self = Self::local(carrier);
+        }
+    }
+
+    fn on_stay(&mut self, why: WhyTcp) {
+        if let Self::Tcp | Self::Offered { .. } | Self::Requested(_) = self {
+            *self = Self::Stayed(why);
+        }
+    }
 }
 
 impl Conn {
     /// Returns true if the local carrier should be offered to the peer now.
     pub(crate) fn should_offer(&self) -> bool {
         matches!(self.moving, Move::Tcp)
-            && self.role == Role::Responder
+            && self.proto.config().role == Role::Responder
             && self.tcp.distance().received >= OFFER_AFTER
             && self.proto.has_agreed_carriers()
             && !self.has_sent_fin()
     }
 
-    /// Returns true if this end has sent its FIN. TCP accepts no bytes after the FIN, so the
-    /// connection does not move.
-    pub(crate) fn has_sent_fin(&self) -> bool {
-        self.closing == Closing::FinSent
-    }
-
-    /// The local carrier, if it is ready.
-    pub(crate) fn local(&mut self) -> Option<&mut LocalCarrier> {
-        match &mut self.moving {
-            Move::Local(local) => Some(local),
-            _ => None,
-        }
+    /// Returns true if the move has a next step.
+    pub(crate) fn wants_to_move(&self) -> bool {
+        self.inbox.has_messages()
+            || self.should_offer()
+            || matches!(self.moving, Move::Requested(_))
     }
 
     /// Starts to use the local carrier, which is ready.
-    pub(crate) fn on_local(&mut self, mut local: Box<LocalCarrier>) {
-        if self.place.is_polled() {
+    pub(crate) fn on_local(&mut self) {
+        if self.place.is_polled()
+            && let Some(local) = self.local()
+        {
             local.start_polling();
         }
-        self.moving = Move::Local(local);
-        if self.role == Role::Initiator {
+        if self.proto.config().role == Role::Initiator {
             self.move_tx();
         }
     }
@@ -125,230 +171,88 @@ impl Conn {
             return Err(End::Broken);
         }
         self.socket.on_moved(&mut self.place);
-        if let Move::Local(local) = &self.moving
+        if let Move::Local { carrier, .. } = &self.moving
             && self.proto.has_tx_moved()
         {
-            self.socket.watch_by(local.watch());
+            self.socket.watch_by(carrier.watch());
         }
-        if self.role == Role::Responder {
+        if self.proto.config().role == Role::Responder {
             self.move_tx();
         }
         Ok(())
     }
 
-    /// The payload bytes of this connection, by carrier.
-    pub(crate) fn traffic(&self, why_tcp: impl FnOnce() -> WhyTcp) -> Traffic {
-        let mut traffic = Traffic::default();
-        let mut bytes = self.inbox.placed();
-        if let Move::Local(local) = &self.moving {
-            (traffic.ring, traffic.reference) = local.traffic();
-            let local = traffic.ring.received.bytes + traffic.reference.received.bytes;
-            bytes = bytes.saturating_sub(local);
-            traffic.moved_sending = u64::from(self.proto.has_tx_moved());
-            traffic.moved_receiving = u64::from(self.proto.has_rx_moved());
-        } else {
-            traffic.add_on_tcp(why_tcp());
-        }
-        let received = Amount {
-            segments: self.tcp.received(),
-            bytes,
-        };
-        traffic.tcp = Way {
-            sent: self.tcp.sent(),
-            received,
-        };
-        traffic
-    }
-
     /// Keeps the connection on TCP.
     pub(crate) fn stay(&mut self, why: WhyTcp) {
         tracing::debug!(remote = %self.remote, ?why, "the connection stays on TCP");
-        if let Move::Requested { conn, .. } = &self.moving {
-            self.socket.unwatch(conn.as_fd());
+        if let Move::Requested(request) = &self.moving {
+            self.socket.unwatch(request.conn.as_fd());
         }
-        self.moving = Move::Stayed(why);
-    }
-
-    /// Updates the view for polling threads, because the holder of the connection has finished for
-    /// now.
-    #[inline]
-    pub(crate) fn update_watch(&self) {
-        if let Move::Local(local) = &self.moving {
-            local.update_watch(self.is_held || self.must_receive || !self.fenced.is_empty());
-        }
-    }
-
-    /// The carrier that transmits.
-    pub(crate) fn tx(&mut self) -> &mut dyn Carrier {
-        match &mut self.moving {
-            Move::Local(local) if self.proto.has_tx_moved() => &mut **local,
-            _ => &mut self.tcp,
-        }
-    }
-
-    /// True while segments wait for the transport.
-    pub(crate) fn is_tx_pending(&self) -> bool {
-        match &self.moving {
-            Move::Local(local) if self.proto.has_tx_moved() => local.is_pending(),
-            _ => self.tcp.is_pending(),
-        }
-    }
-
-    /// Returns true if the local carrier waits for room or for the peer to pull.
-    pub(crate) fn waits_for_peer(&self) -> bool {
-        matches!(self.moving, Move::Local(_)) && self.is_tx_pending()
-    }
-
-    /// Handles a ring of the peer, or the closure of the peer's end of the bell. A closed end stays
-    /// readable, so the bell is then removed from the set. The socket also reports the end of the
-    /// peer.
-    pub(super) fn answer_bell(&mut self) {
-        if let Move::Local(local) = &mut self.moving
-            && local.answer_bell() == Drained::Gone
-        {
-            self.socket.unwatch(local.descriptor());
-        }
-    }
-
-    /// The progress of both carriers.
-    pub(super) fn distance(&self) -> Distance {
-        let tcp = self.tcp.distance();
-        match &self.moving {
-            Move::Local(local) => {
-                let local = local.distance();
-                Distance {
-                    sent: tcp.sent + local.sent,
-                    received: tcp.received + local.received,
-                }
-            }
-            _ => tcp,
-        }
-    }
-
-    /// Transmits by the carrier of the present stage of the move.
-    pub(super) fn transmit_by_carrier(
-        &mut self,
-        stream: Stream,
-        table: &MemoryTable,
-    ) -> Result<Flow, TxFault> {
-        let payloads = Payloads {
-            table,
-            stream,
-            outstanding: &self.outstanding,
-        };
-        let mut flow = Flow::Drained;
-        if !self.proto.has_tx_moved() {
-            flow = self.tcp.transmit(&mut self.proto, &payloads)?;
-            if !self.proto.is_tx_moving() || self.tcp.is_pending() {
-                return Ok(flow);
-            }
-        }
-        if let Move::Local(local) = &mut self.moving {
-            if self.proto.is_tx_moving() {
-                // TCP has accepted the last byte.
-                self.proto.set_segment_max(local.segment_max());
-                self.proto.on_tx_moved();
-                if self.proto.has_rx_moved() {
-                    self.socket.watch_by(local.watch());
-                }
-            }
-            local.transmit(&mut self.proto, &payloads)?;
-        }
-        Ok(flow)
-    }
-
-    /// Receives by the carriers that the peer uses. `is_ready` is true if the set has an event of
-    /// one of the descriptors.
-    pub(super) fn receive_by_carrier(
-        &mut self,
-        qp: &dyn Owner,
-        is_ready: bool,
-    ) -> Result<bool, RxEnd> {
-        let mut any = false;
-        let mut end = None;
-        if !self.proto.has_rx_moved() || is_ready {
-            match self.receive_from(qp, From::Tcp) {
-                Ok(received) => any = received,
-                Err(ended) => end = Some(ended),
-            }
-        }
-        if self.proto.has_rx_moved() || end.is_some() {
-            // The records in the ring were sent before the socket ended.
-            let passes = if end.is_some() { LAST_PASSES } else { 1 };
-            for _ in 0..passes {
-                if !self.receive_from(qp, From::Local)? {
-                    break;
-                }
-                any = true;
-            }
-        }
-        end.map_or(Ok(any), Err)
-    }
-
-    fn receive_from(&mut self, qp: &dyn Owner, from: From) -> Result<bool, RxEnd> {
-        let mut reception = Reception {
-            table: qp.table(),
-            stream: qp.stream(),
-            source: qp.source(),
-            proto: &mut self.proto,
-            outstanding: &mut self.outstanding,
-            completions: &mut self.recv_done,
-            inbox: &mut self.inbox,
-        };
-        let received = match (from, &mut self.moving) {
-            (From::Tcp, _) => self.tcp.receive(&mut reception),
-            (From::Local, Move::Local(local)) => local.receive(&mut reception),
-            (From::Local, _) => Ok(false),
-        };
-        for stag in self.inbox.take_invalidated() {
-            qp.table().end_invalidated(stag);
-        }
-        received
-    }
-
-    /// Moves the submitted requests that a transport has accepted to the list of completions, the
-    /// oldest first. Returns their number.
-    pub(super) fn reap_submitted(&mut self, qp: QpToken) -> u32 {
-        let mut count = 0;
-        let mut reap = |finished: &mut Vec<Report>| {
-            count += finished.len() as u32;
-            // All three lists keep their capacity, so that no post allocates.
-            let done = finished.drain(..);
-            let done = done.filter_map(|report| report.completion(qp, WcStatus::Success));
-            self.send_done.extend(done);
-        };
-        reap(self.tcp.finished());
-        if let Move::Local(local) = &mut self.moving {
-            reap(local.finished());
-        }
-        count
-    }
-
-    /// Removes the reports of submitted segments that no transport has accepted.
-    pub(crate) fn take_unfinished(&mut self) -> Vec<Report> {
-        let mut reports = self.tcp.take_unfinished();
-        if let Move::Local(local) = &mut self.moving {
-            reports.append(&mut local.take_unfinished());
-        }
-        reports
-    }
-
-    /// Returns true if the move has a next step.
-    pub(crate) fn wants_to_move(&self) -> bool {
-        self.inbox.has_messages()
-            || self.should_offer()
-            || matches!(self.moving, Move::Requested { .. })
+        self.moving.on_stay(why);
     }
 
     /// Ends the use of shared memory: the connection is over.
     pub(crate) fn close_local(&mut self) {
         match &mut self.moving {
-            Move::Local(local) => {
-                self.socket.unwatch(local.descriptor());
-                local.close();
+            Move::Local { carrier, .. } => {
+                self.socket.unwatch(carrier.descriptor());
+                carrier.close();
             }
-            Move::Requested { conn, .. } => self.socket.unwatch(conn.as_fd()),
+            Move::Requested(request) => self.socket.unwatch(request.conn.as_fd()),
             Move::Tcp | Move::Offered { .. } | Move::Stayed(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::carrier::local::segment::RING_LEN_MIN;
+
+    fn request() -> Request {
+        let (segment, _memory) = SharedSegment::create(RING_LEN_MIN).unwrap();
+        Request {
+            conn: UnixConn::new(UnixStream::pair().unwrap().0.into()),
+            segment: Arc::new(segment),
+            witness: Witness::new().unwrap(),
+        }
+    }
+
+    fn carrier() -> LocalCarrier {
+        request().into_carrier()
+    }
+
+    #[test]
+    fn every_event_at_every_stage() {
+        let stage = |moving: &Move| match moving {
+            Move::Tcp => 0,
+            Move::Offered { .. } => 1,
+            Move::Requested(_) => 2,
+            Move::Local { .. } => 3,
+            Move::Stayed(_) => 4,
+        };
+        type Event = fn(&mut Move);
+        let events: [(Event, [usize; 5]); 5] = [
+            (|it| it.on_offered(7), [1, 1, 2, 3, 4]),
+            (|it| it.on_requested(request()), [2, 1, 2, 3, 4]),
+            (Move::on_agreed, [0, 1, 3, 3, 4]),
+            (|it| it.on_adopted(carrier()), [0, 3, 2, 3, 4]),
+            (|it| it.on_stay(WhyTcp::Refused), [4, 4, 4, 3, 4]),
+        ];
+        for (number, (event, after)) in events.into_iter().enumerate() {
+            let stages = [
+                Move::Tcp,
+                Move::Offered { token: 7 },
+                Move::Requested(request()),
+                Move::local(carrier()),
+                Move::Stayed(WhyTcp::Off),
+            ];
+            for (before, (mut moving, after)) in stages.into_iter().zip(after).enumerate() {
+                event(&mut moving);
+                assert_eq!(stage(&moving), after, "event {number} at {before}");
+            }
         }
     }
 }

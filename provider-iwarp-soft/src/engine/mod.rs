@@ -68,8 +68,9 @@ impl Key {
 /// An object that the engine serves. Its methods are called on the engine's thread, with no lock
 /// held.
 pub(crate) trait Source: Send + Sync {
-    /// Called when the socket of `key` is ready; its one-shot interest is used up.
-    fn on_ready(self: Arc<Self>, key: Key, readable: bool, writable: bool);
+    /// Called when the socket of `key` is ready; its one-shot interest is used up. Sources that
+    /// only have deadlines do nothing.
+    fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {}
 
     /// Called when the deadline of `key` has passed and is cleared.
     fn on_deadline(self: Arc<Self>, key: Key);

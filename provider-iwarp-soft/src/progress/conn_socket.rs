@@ -232,9 +232,6 @@ impl ConnSocket {
 }
 
 impl Source for ConnSocket {
-    /// Does nothing: the set delivers the events of the connection.
-    fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {}
-
     fn on_deadline(self: Arc<Self>, _key: Key) {
         if !self.is_closed() {
             self.service.on_deadline(&self);

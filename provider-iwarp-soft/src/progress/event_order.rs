@@ -27,20 +27,12 @@ const RETRY: Duration = Duration::from_micros(100);
 /// The longest time for which a disconnect is deferred: the time in which a Reply must be sent.
 const DEFER_MAX: Duration = Duration::from_secs(1);
 
-/// The result of a check for the first frame of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FirstFrame {
-    /// The first frame was not received.
-    Quiet,
-    /// Another thread holds the connection, or its event is being delivered.
-    Busy,
-}
-
 /// The calls of the event order to a queue pair.
 pub(crate) trait OrderedEvents: Debug + Send + Sync {
     /// Receives a frame that may establish an accepted connection, and delivers the resulting
-    /// events.
-    fn poll_for_first_frame(&self) -> FirstFrame;
+    /// events. Returns true if there is no frame, and false if there may be one: another thread
+    /// holds the connection, or its event is being delivered.
+    fn poll_for_first_frame(&self) -> bool;
 
     /// Delivers the disconnect that was deferred.
     fn deliver_deferred(&self);
@@ -149,13 +141,11 @@ impl PendingEstablished {
         let Some(qp) = self.qp.upgrade() else {
             return true;
         };
-        match qp.poll_for_first_frame() {
-            FirstFrame::Quiet => {
-                *lock(&self.quiet_at) = Some(now);
-                true
-            }
-            FirstFrame::Busy => self.is_delivered.load(Ordering::Acquire),
+        let is_quiet = qp.poll_for_first_frame();
+        if is_quiet {
+            *lock(&self.quiet_at) = Some(now);
         }
+        is_quiet || self.is_delivered.load(Ordering::Acquire)
     }
 }
 
@@ -168,14 +158,12 @@ struct DeferredDisconnect {
 }
 
 impl Source for DeferredDisconnect {
-    fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {}
-
     fn on_deadline(self: Arc<Self>, key: Key) {
-        let is_next = {
-            let mut before = lock(&self.before);
-            before.retain(|connection| !connection.is_over(self.since));
-            before.is_empty()
-        };
+        // The lock is not held during the check, which makes upcalls.
+        let mut before = std::mem::take(&mut *lock(&self.before));
+        before.retain(|connection| !connection.is_over(self.since));
+        let is_next = before.is_empty();
+        *lock(&self.before) = before;
         let now = Instant::now();
         if is_next || now >= self.since + DEFER_MAX {
             self.engine.delist(key);

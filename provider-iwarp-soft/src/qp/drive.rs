@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{Traffic, WcStatus, WhyTcp};
+use access_layer::rnic::{WcStatus, WhyTcp};
 use host::threads::catch_panic;
 use iwarp_proto::wire::rdmap::Opcode;
-use iwarp_proto::{
-    PeerTerminate, RemoteOperation, RemoteProtection, Role, StreamState, TerminateCode,
-};
+use iwarp_proto::{PeerTerminate, RemoteOperation, RemoteProtection, StreamState, TerminateCode};
 
-use crate::conn::{Closing, Conn, Due, End, LAST_PASSES, Move, Owner};
+use crate::carrier::End;
+use crate::conn::{Conn, Due, LAST_PASSES, Lifecycle, Move, Owner};
 use crate::event::OwnEvent;
 use crate::lingering::LingeringSocket;
 use crate::progress::Place;
@@ -23,13 +22,6 @@ use super::{Effects, Link, Mode, Qp, lock};
 
 /// The number of passes of one step over a connection whose peer works at the same time.
 const STEPS_MAX: usize = 8;
-
-/// The result of a pass: `Yes` if the pass did any work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Moved {
-    Yes,
-    No,
-}
 
 impl Qp {
     /// Does work and contains its panic, so that the engine's thread survives. A panic ends the
@@ -59,9 +51,7 @@ impl Qp {
             return Some(effects);
         }
         conn.on_ready(ready);
-        if conn.is_held {
-            conn.burst.on_release(driver == Driver::Engine);
-        }
+        conn.burst.on_release(driver == Driver::Engine);
         if let Err(end) = self.step(conn, true, &mut effects) {
             self.finish(&mut link, end, &mut effects);
         }
@@ -78,8 +68,7 @@ impl Qp {
             return Some((effects, false));
         }
         let mut result = Ok(());
-        if conn.is_held {
-            conn.burst.on_release(true);
+        if conn.burst.on_release(true) {
             result = self.transmit(conn);
             self.settle(conn, &mut effects);
         }
@@ -135,8 +124,8 @@ impl Qp {
 
     fn step_once(&self, conn: &mut Conn, receive: bool, effects: &mut Effects) -> Result<(), End> {
         let result = self.pass(conn, receive);
-        let moved = !matches!(result, Ok(Moved::No));
-        if moved || !conn.is_establishment_over {
+        let moved = !matches!(result, Ok(false));
+        if moved || conn.lifecycle == Lifecycle::AwaitsFrame {
             self.settle(conn, effects);
         }
         result?;
@@ -149,32 +138,22 @@ impl Qp {
         Ok(())
     }
 
-    fn pass(&self, conn: &mut Conn, receive: bool) -> Result<Moved, End> {
+    /// Makes a pass over both directions. Returns false if there was no work.
+    fn pass(&self, conn: &mut Conn, receive: bool) -> Result<bool, End> {
         // A bind has nothing to send, and is done once it is submitted.
-        let mut moved = match self.take_submitted(conn)? {
-            true => Moved::Yes,
-            false => Moved::No,
-        };
-        if conn.is_held && !conn.must_receive {
-            // The consumer polls for the completions of requests that it has just posted. It
-            // receives them without another system call; data that has arrived meanwhile is
-            // received in its next poll.
+        let mut moved = self.take_submitted(conn)?;
+        if conn.burst.defers_receive() {
             self.transmit(conn)?;
-            conn.must_receive = true;
-            return Ok(Moved::Yes);
+            return Ok(true);
         }
         if receive {
-            conn.must_receive = false;
-            if conn.receive(self)? {
-                moved = Moved::Yes;
-            }
-            if conn.pass_fence(self.stream(), &self.shared.memory)? {
-                moved = Moved::Yes;
-            }
+            conn.burst.must_receive = false;
+            moved |= conn.receive(self)?;
+            moved |= conn.pass_fence(self.stream(), &self.shared.memory)?;
         }
-        if conn.wants_transmit() || conn.is_held {
+        if conn.wants_transmit() || conn.burst.is_held {
             self.transmit(conn)?;
-            moved = Moved::Yes;
+            moved = true;
         }
         Ok(moved)
     }
@@ -187,7 +166,7 @@ impl Qp {
             match conn.transmit(self.stream(), &self.shared.memory) {
                 // Reads may complete without a byte on the wire.
                 Ok(()) if conn.pass_fence(self.stream(), &self.shared.memory)? => {}
-                Err(end @ (End::Broken | End::Unanswered)) if conn.closing != Closing::FinSent => {
+                Err(end @ (End::Broken | End::Unanswered)) if !conn.has_sent_fin() => {
                     break end;
                 }
                 result => return result,
@@ -206,6 +185,15 @@ impl Qp {
 
     /// Publishes the completions, and detects that the connection was established.
     pub(super) fn settle(&self, conn: &mut Conn, effects: &mut Effects) {
+        self.publish_done(conn, effects);
+        if conn.lifecycle == Lifecycle::AwaitsFrame
+            && conn.proto.state() != StreamState::AwaitFirstFpdu
+        {
+            self.establish(conn, Vec::new());
+        }
+    }
+
+    fn publish_done(&self, conn: &mut Conn, effects: &mut Effects) {
         let sent = conn.reap(self.token);
         if sent > 0 {
             self.sends.finish(sent);
@@ -217,14 +205,11 @@ impl Qp {
         if sent > 0 || received > 0 {
             self.publish(&mut conn.send_done, &mut conn.recv_done, effects);
         }
-        if !conn.is_establishment_over && conn.proto.state() != StreamState::AwaitFirstFpdu {
-            self.establish(conn, Vec::new());
-        }
     }
 
     /// Queues `Established`, once.
     fn establish(&self, conn: &mut Conn, private_data: Vec<u8>) {
-        conn.is_establishment_over = true;
+        conn.lifecycle.on_established();
         conn.socket.keep_socket();
         self.set_deadline(conn, None);
         tracing::info!(qp = self.token.0, remote = %conn.remote, "connection up");
@@ -269,8 +254,7 @@ impl Qp {
     pub(crate) fn drive_new(&self, link: &mut Link, effects: &mut Effects) {
         let Link::Up(conn) = link else { return };
         let stepped = self.step(conn, false, effects);
-        let rtr = conn.proto.config().rtr;
-        let next = conn.await_first_message(rtr);
+        let next = conn.await_first_message();
         self.set_deadline(conn, next);
         if let Err(end) = stepped {
             self.finish(link, end, effects);
@@ -296,7 +280,7 @@ impl Qp {
             let stepped = match (conn.place, &conn.moving, due) {
                 (Place::Unwatched, ..) => Err(End::Fault(conn.proto.fail_local())),
                 (.., Some(due)) => self.on_due(conn, due, &mut effects),
-                (_, Move::Local(_), None) => self.step(conn, true, &mut effects),
+                (_, Move::Local { .. }, None) => self.step(conn, true, &mut effects),
                 (.., None) => Ok(()),
             };
             if let Err(end) = stepped {
@@ -328,11 +312,11 @@ impl Qp {
         conn.deadline = None;
         match due {
             Due::Abort => return Err(End::Disconnected),
-            Due::Repeat => {
-                let next = conn.repeat_first_frame();
+            Due::Repeat { left } => {
+                let next = conn.repeat_first_frame(left);
                 self.set_deadline(conn, next);
             }
-            Due::CheckProgress if !conn.has_progressed() => {
+            Due::CheckProgress { since } if conn.distance() == since => {
                 tracing::warn!(
                     qp = self.token.0, remote = %conn.remote,
                     "the peer does not finish the work for which a graceful disconnect waits; it \
@@ -340,7 +324,7 @@ impl Qp {
                 );
                 return Err(End::Disconnected);
             }
-            Due::CheckProgress | Due::Finish => {}
+            Due::CheckProgress { .. } | Due::Finish => {}
         }
         self.step(conn, false, effects)
     }
@@ -357,33 +341,32 @@ impl Qp {
             Link::Idle | Link::Down => {}
             Link::Connecting(_) => self.abandon(&mut link, OwnEvent::Disconnected, &mut effects),
             Link::Up(conn) if abrupt => {
-                conn.is_establishment_over = true;
-                if conn.closing == Closing::No {
-                    conn.closing = Closing::WhenIdle;
-                }
+                conn.lifecycle.on_disconnect();
                 self.finish(&mut link, End::Disconnected, &mut effects);
             }
-            Link::Up(conn) if conn.closing == Closing::No => {
+            Link::Up(conn) => {
                 let end = self.close_gracefully(conn, &mut effects).err();
                 if let Some(end) = end {
                     self.finish(&mut link, end, &mut effects);
                 }
             }
-            Link::Up(_) => {}
         }
         drop(link);
         self.after(&effects);
         if abrupt {
             // An event that another thread delivers late would be taken for an event of the next
             // connection.
-            self.events.wait_for_delivery();
+            self.wait_for_delivery();
         }
     }
 
     fn close_gracefully(&self, conn: &mut Conn, effects: &mut Effects) -> Result<(), End> {
-        conn.is_establishment_over = true;
-        self.take_submitted(conn)?;
-        conn.closing = Closing::WhenIdle;
+        if !conn.lifecycle.is_open() {
+            return Ok(());
+        }
+        let taken = self.take_submitted(conn);
+        conn.lifecycle.on_disconnect();
+        taken?;
         self.step(conn, false, effects)
     }
 
@@ -410,14 +393,11 @@ impl Qp {
         effects.former = conn.socket.close(&mut conn.place);
         self.start_lingering(&mut conn, &end);
         conn.proto.on_llp_closed();
-        self.settle_last(&mut conn, effects);
+        self.publish_done(&mut conn, effects);
         self.account(&conn, &end);
         fail_request(&mut conn.outstanding, &end);
-        let mut failed = Vec::new();
-        while let Some(slot) = conn.outstanding.pop() {
-            failed.push(slot);
-        }
-        failed.extend(conn.fenced.drain(..));
+        let outstanding = std::iter::from_fn(|| conn.outstanding.pop());
+        let failed = outstanding.chain(conn.fenced.drain(..)).collect();
         let first = match end {
             End::Unanswered => WcStatus::Transport,
             _ => WcStatus::Flushed,
@@ -425,7 +405,7 @@ impl Qp {
         self.flush(failed, Some((&mut conn, first)), effects);
         self.gate
             .on_finished(|send, recv| self.push_to_queues(send, recv, effects));
-        self.queue_disconnect(event, conn.closing == Closing::No);
+        self.queue_disconnect(event, conn.lifecycle.is_open());
     }
 
     /// Adds up the payload of a connection by carrier, and logs it.
@@ -434,30 +414,19 @@ impl Qp {
         *lock(&self.ended_traffic) += traffic;
         let on_tcp = traffic.on_tcp.iter().position(|count| *count > 0);
         let why = on_tcp.map_or("", |index| WhyTcp::ALL[index].words());
-        let Traffic {
-            tcp,
-            ring,
-            reference,
-            ..
-        } = traffic;
         tracing::info!(
             qp = self.token.0,
             remote = %conn.remote,
             ?end,
-            sent_tcp = tcp.sent.bytes,
-            sent_ring = ring.sent.bytes,
-            sent_reference = reference.sent.bytes,
-            received_tcp = tcp.received.bytes,
-            received_ring = ring.received.bytes,
-            received_reference = reference.received.bytes,
+            sent_tcp = traffic.tcp.sent.bytes,
+            sent_ring = traffic.ring.sent.bytes,
+            sent_reference = traffic.reference.sent.bytes,
+            received_tcp = traffic.tcp.received.bytes,
+            received_ring = traffic.ring.received.bytes,
+            received_reference = traffic.reference.received.bytes,
             why_tcp = why,
             "connection down"
         );
-    }
-
-    fn settle_last(&self, conn: &mut Conn, effects: &mut Effects) {
-        conn.is_establishment_over = true;
-        self.settle(conn, effects);
     }
 
     /// Sends the remaining bytes, then a FIN. The engine reads and discards until the peer's FIN,
@@ -468,7 +437,7 @@ impl Qp {
             End::Disconnected | End::Terminated(_) => None,
             End::Broken | End::Unanswered => return,
         };
-        if conn.closing == Closing::FinSent {
+        if conn.has_sent_fin() {
             return LingeringSocket::start(conn.socket.clone(), Vec::new(), None);
         }
         let memory = &self.shared.memory;
@@ -497,8 +466,7 @@ impl Qp {
         let (current, batch) = match conn {
             Some((conn, status)) => {
                 first = status;
-                let unfinished = conn.take_unfinished();
-                for report in unfinished {
+                for report in conn.take_unfinished() {
                     sends += 1;
                     send_done.extend(report.completion(self.token, WcStatus::Flushed));
                 }
@@ -571,15 +539,13 @@ impl Service for Qp {
             has_work = again;
             Some(effects)
         });
-        match armed {
-            Some(effects) => {
-                self.after(&effects);
-                match has_work {
-                    true => Arming::HasWork,
-                    false => Arming::Done,
-                }
-            }
-            None => Arming::HasWork,
+        let Some(effects) = armed else {
+            return Arming::HasWork;
+        };
+        self.after(&effects);
+        match has_work {
+            true => Arming::HasWork,
+            false => Arming::Done,
         }
     }
 
@@ -592,7 +558,7 @@ impl Service for Qp {
 /// The event for the end of a connection.
 fn ending_event(conn: &Conn, end: &End) -> OwnEvent {
     match end {
-        _ if !conn.is_establishment_over && conn.role == Role::Responder => OwnEvent::AcceptFailed,
+        _ if conn.lifecycle == Lifecycle::AwaitsFrame => OwnEvent::AcceptFailed,
         End::Disconnected => OwnEvent::Disconnected,
         End::Broken | End::Unanswered | End::Fault(_) | End::Terminated(_) => OwnEvent::Broken,
     }

@@ -1,10 +1,13 @@
 //! The part of a queue pair in the order of events: its disconnect may be deferred, and a deferred
 //! disconnect of another queue pair may wait for the `Established` of this one.
 
+use std::sync::Arc;
+
+use crate::conn::Lifecycle;
 use crate::event::OwnEvent;
 use crate::progress::conn_set::Ready;
-use crate::progress::conn_socket::Driver;
-use crate::progress::event_order::{FirstFrame, OrderedEvents};
+use crate::progress::conn_socket::{ConnSocket, Driver, Service};
+use crate::progress::event_order::OrderedEvents;
 
 use super::{Effects, Link, Qp, lock};
 
@@ -28,6 +31,16 @@ impl Qp {
         self.queue_event(event);
     }
 
+    /// The socket of a connection that awaits its first frame and that no other thread holds.
+    fn socket_before_first_frame(&self) -> Option<Arc<ConnSocket>> {
+        match self.try_lock_link().as_deref() {
+            Some(Link::Up(conn)) if conn.lifecycle == Lifecycle::AwaitsFrame => {
+                Some(conn.socket.clone())
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn queue_deferred(&self) {
         if let Some(event) = lock(&self.deferred).take() {
             self.queue_event(event);
@@ -36,31 +49,18 @@ impl Qp {
 }
 
 impl OrderedEvents for Qp {
-    fn poll_for_first_frame(&self) -> FirstFrame {
-        let socket = match self.try_lock_link().as_deref() {
-            None => return FirstFrame::Busy,
-            Some(Link::Up(conn)) if !conn.is_establishment_over => Some(conn.socket.clone()),
-            Some(_) => None,
-        };
-        let effects = match &socket {
-            None => Effects::default(),
-            Some(socket) => {
-                match self.or_fail(socket, || {
-                    self.try_drive(socket, Driver::Engine, Ready::Socket)
-                }) {
-                    Some(effects) => effects,
-                    None => return FirstFrame::Busy,
-                }
+    fn poll_for_first_frame(&self) -> bool {
+        let is_driven = match self.socket_before_first_frame() {
+            Some(socket) => self.drive(&socket, Driver::Engine, Ready::Socket),
+            None => {
+                self.after(&Effects::default());
+                false
             }
         };
-        self.after(&effects);
-        let result = match self.try_lock_link().as_deref() {
-            Some(Link::Up(conn)) if !conn.is_establishment_over => FirstFrame::Quiet,
-            _ => FirstFrame::Busy,
-        };
+        let is_quiet = is_driven && self.socket_before_first_frame().is_some();
         // A thread that posted during this check has queued its request for the holder.
         self.catch_up();
-        result
+        is_quiet
     }
 
     fn deliver_deferred(&self) {

@@ -1,4 +1,5 @@
-//! The steps of a connection's move to the local carrier.
+//! The steps of a connection's move to the local carrier that need the adapter: its settings, its
+//! rendezvous and its memory table. [`Move`] is the state of the move.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,7 +9,7 @@ use access_layer::rnic::{Traffic, WhyTcp};
 
 use iwarp_proto::{CarrierMessage, Role};
 
-use crate::carrier::ReceiveSource;
+use crate::carrier::End;
 use crate::carrier::local::VERSION;
 use crate::carrier::local::link::{LocalCarrier, RING_LEN_ADOPTED};
 use crate::carrier::local::pull::Witness;
@@ -17,7 +18,7 @@ use crate::carrier::local::rendezvous::{
 };
 use crate::carrier::local::ring::{Consumer, Producer};
 use crate::carrier::local::segment::{Direction, RING_LEN, SharedSegment};
-use crate::conn::{Conn, End, Move, OFFER_AFTER, Owner};
+use crate::conn::{Conn, Move, OFFER_AFTER, Owner, Request};
 use crate::memory::{MemoryTable, Stream};
 
 use super::{Effects, Link, Qp, lock};
@@ -31,9 +32,7 @@ impl Qp {
                 CarrierMessage::Moved => conn.on_rx_moved()?,
             }
         }
-        if matches!(conn.moving, Move::Requested { .. }) {
-            self.on_answer(conn);
-        }
+        self.on_answer(conn);
         if conn.should_offer() {
             self.offer(conn);
         }
@@ -54,7 +53,7 @@ impl Qp {
         }
         match self.shared.offer_listener.announce(self.me.clone()) {
             Ok((name, token)) => {
-                conn.moving = Move::Offered { token };
+                conn.moving.on_offered(token);
                 let offer = CarrierMessage::Offer { name, token };
                 // This fails only if the stream has ended.
                 let _ = conn.proto.queue_carrier(offer);
@@ -69,7 +68,7 @@ impl Qp {
     /// Called by the initiator: asks the peer, after its offer, to map memory of this process.
     fn on_offer(&self, conn: &mut Conn, name: &Name, token: u64) {
         let config = &self.shared.config;
-        if conn.role != Role::Initiator || !matches!(conn.moving, Move::Tcp) {
+        if conn.proto.config().role != Role::Initiator || !matches!(conn.moving, Move::Tcp) {
             return;
         }
         if !config.local {
@@ -85,13 +84,9 @@ impl Qp {
         let Ok(unix) = dialed else {
             return conn.stay(WhyTcp::OtherHost);
         };
-        match request_move(&unix, token) {
-            Ok((segment, witness)) if conn.socket.watch_bell(unix.as_fd()).is_ok() => {
-                conn.moving = Move::Requested {
-                    conn: unix,
-                    segment,
-                    witness,
-                };
+        match request_move(unix, token) {
+            Ok(request) if conn.socket.watch_bell(request.conn.as_fd()).is_ok() => {
+                conn.moving.on_requested(request);
             }
             _ => conn.stay(WhyTcp::NoResources),
         }
@@ -99,22 +94,14 @@ impl Qp {
 
     /// Called by the initiator: checks for an answer of the peer.
     fn on_answer(&self, conn: &mut Conn) {
-        let Move::Requested { conn: unix, .. } = &conn.moving else {
+        let Move::Requested(request) = &conn.moving else {
             return;
         };
-        match receive_answer(unix) {
+        match receive_answer(&request.conn) {
             Ok(None) => {}
             Ok(Some(Answer::Yes)) => {
-                if let Move::Requested {
-                    conn: unix,
-                    segment,
-                    witness,
-                } = std::mem::replace(&mut conn.moving, Move::Tcp)
-                {
-                    let producer = Producer::new(segment.half(Direction::FromCreator));
-                    let consumer = Consumer::new(segment.half(Direction::FromAdopter));
-                    self.move_to_local(conn, (producer, consumer), unix, witness);
-                }
+                conn.moving.on_agreed();
+                self.move_to_local(conn);
             }
             Ok(Some(Answer::No(refusal))) => {
                 tracing::debug!(?refusal, "the peer refuses shared memory");
@@ -148,11 +135,11 @@ impl Qp {
         match &conn.moving {
             _ if !self.shared.config.local => WhyTcp::Off,
             Move::Stayed(why) => *why,
-            Move::Offered { .. } | Move::Requested { .. } => WhyTcp::NotAnswered,
+            Move::Offered { .. } | Move::Requested(_) => WhyTcp::NotAnswered,
             _ if !proto.has_received() => WhyTcp::LittleTraffic,
             _ if proto.agreed_ulpdu().is_none() => WhyTcp::OtherImplementation,
             _ if !proto.has_agreed_carriers() => WhyTcp::PeerOff,
-            _ if conn.role == Role::Responder => WhyTcp::LittleTraffic,
+            _ if proto.config().role == Role::Responder => WhyTcp::LittleTraffic,
             // The responder makes the offer once it has received enough.
             _ if conn.tcp.sent().segments < OFFER_AFTER => WhyTcp::LittleTraffic,
             _ if !is_local(conn.remote) => WhyTcp::OtherHost,
@@ -160,18 +147,14 @@ impl Qp {
         }
     }
 
-    fn move_to_local(
-        &self,
-        conn: &mut Conn,
-        (producer, consumer): (Producer, Consumer),
-        unix: UnixConn,
-        witness: Witness,
-    ) {
+    /// Starts to use the local carrier, on which both ends have agreed.
+    fn move_to_local(&self, conn: &mut Conn) {
         tracing::info!(qp = self.token.0, remote = %conn.remote, "the connection moves off TCP");
-        let local = LocalCarrier::new(producer, consumer, unix, witness);
-        let reference_holder = local.reference_holder();
-        self.shared.memory.add_reference_holder(&reference_holder);
-        conn.on_local(Box::new(local));
+        if let Some(local) = conn.local() {
+            let reference_holder = local.reference_holder();
+            self.shared.memory.add_reference_holder(&reference_holder);
+        }
+        conn.on_local();
     }
 }
 
@@ -185,10 +168,6 @@ impl Owner for Qp {
             pd: self.pd,
             qp: self.token,
         }
-    }
-
-    fn source(&self) -> &dyn ReceiveSource {
-        self
     }
 
     fn adopt(
@@ -210,18 +189,19 @@ impl Owner for Qp {
             Link::Up(conn) if is_offered(conn) => conn,
             _ => return Err(Refusal::Token),
         };
-        conn.socket
-            .watch_bell(unix.as_fd())
-            .map_err(|_| Refusal::Memory)?;
         let mut producer = Producer::new(segment.half(Direction::FromAdopter));
         let witness = Witness::new().map_err(|_| Refusal::Memory)?;
         producer.set_known_word(witness.known_word());
         let consumer = Consumer::new(segment.half(Direction::FromCreator));
-        let answered = unix.as_fd().try_clone_to_owned();
-        self.move_to_local(conn, (producer, consumer), unix, witness);
-        let is_answered = answered.is_ok_and(|unix| send_answer(unix, Answer::Yes));
-        if !is_answered {
-            conn.close_local();
+        let carrier = LocalCarrier::new(producer, consumer, unix, witness);
+        conn.socket
+            .watch_bell(carrier.descriptor())
+            .map_err(|_| Refusal::Memory)?;
+        if send_answer(carrier.descriptor(), Answer::Yes) {
+            conn.moving.on_adopted(carrier);
+            self.move_to_local(conn);
+        } else {
+            conn.socket.unwatch(carrier.descriptor());
             conn.stay(WhyTcp::Refused);
         }
         let mut effects = Effects::default();
@@ -235,7 +215,7 @@ impl Owner for Qp {
 }
 
 /// Creates the shared memory and sends it to the peer.
-fn request_move(unix: &UnixConn, token: u64) -> std::io::Result<(Arc<SharedSegment>, Witness)> {
+fn request_move(conn: UnixConn, token: u64) -> std::io::Result<Request> {
     let witness = Witness::new()?;
     let (segment, memory) = SharedSegment::create(RING_LEN)?;
     let segment = Arc::new(segment);
@@ -245,8 +225,12 @@ fn request_move(unix: &UnixConn, token: u64) -> std::io::Result<(Arc<SharedSegme
         ring_len: RING_LEN as u32,
         token,
     };
-    send_hello(unix, &hello, memory.as_fd())?;
-    Ok((segment, witness))
+    send_hello(&conn, &hello, memory.as_fd())?;
+    Ok(Request {
+        conn,
+        segment,
+        witness,
+    })
 }
 
 /// Returns true if this host has the address. The check binds a socket to the address, which keeps

@@ -5,7 +5,8 @@ use std::sync::atomic::{Ordering, compiler_fence, fence};
 
 use access_layer::rnic::{RecvWr, Resource, RnicError, SendOp, SendWr, WcStatus};
 
-use crate::conn::{Closing, Conn, End, Owner};
+use crate::carrier::End;
+use crate::conn::{Conn, Owner};
 use crate::tally::Tally;
 use crate::work::{RecvSlot, SegmentList, SendSlot};
 
@@ -64,7 +65,7 @@ impl Qp {
     ) -> Result<(), RnicError> {
         let mut effects = Effects::default();
         let end = match &mut *link {
-            Link::Up(conn) if conn.closing == Closing::No => {
+            Link::Up(conn) if conn.lifecycle.is_open() => {
                 if let Err(full) = check_room(&self.sends, self.attr.send_wr_max) {
                     drop(link);
                     self.catch_up();
@@ -190,7 +191,7 @@ impl Qp {
             return Ok(Posted::Sent);
         }
         if self.holds_back(conn) {
-            conn.is_held = true;
+            conn.burst.is_held = true;
             return Ok(Posted::Held);
         }
         self.transmit(conn)?;
@@ -225,7 +226,7 @@ impl Qp {
     /// Submits the requests that other threads queued while the connection was held. Returns
     /// `false` if there were none.
     pub(super) fn take_submitted(&self, conn: &mut Conn) -> Result<bool, End> {
-        if conn.closing != Closing::No || !self.has_submitted.load(Ordering::Acquire) {
+        if !conn.lifecycle.is_open() || !self.has_submitted.load(Ordering::Acquire) {
             return Ok(false);
         }
         let mut queue = lock(&self.submitted);
@@ -266,7 +267,7 @@ impl Qp {
                 return;
             };
             let Link::Up(conn) = &mut *link else { return };
-            if conn.closing != Closing::No {
+            if !conn.lifecycle.is_open() {
                 return;
             }
             let socket = conn.socket.clone();

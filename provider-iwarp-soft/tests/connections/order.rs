@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
+use crate::support::testbed::wait_until;
 use crate::support::*;
 use access_layer::rnic::*;
 
@@ -309,4 +310,31 @@ fn the_last_receives_of_a_shared_queue_are_reported_in_the_order_of_the_disconne
     let expected = [100, 200].map(|qp| AsyncEvent::LastWqeReached(QpToken(qp)));
     assert_eq!(events, expected);
     assert_eq!(servers[1].event(), Event::Disconnected);
+}
+
+/// The engine's thread, which makes such an upcall, serves all connections of the adapter.
+#[test]
+fn a_slow_disconnect_upcall_delays_no_other_connection() {
+    let (a, b) = nodes();
+    let srq = b.rnic.create_srq(&b.pd, 16, 1, SrqToken(1)).unwrap();
+    let clients = [10, 20, 30].map(|token| a.side(token));
+    let ends = [100, 200].map(|token| b.side_with_srq(token, &srq));
+    let target = b.side(300);
+    for (client, server) in clients.iter().zip(ends.iter().chain([&target])) {
+        connect(client, server);
+    }
+    let (from, to) = (b.memory(8), a.memory(8));
+    b.recorder.hold_disconnected_of(100);
+    std::thread::scope(|scope| {
+        let _release = Release(&b);
+        scope.spawn(|| b.rnic.disconnect(&ends[0].qp, true));
+        assert_eq!(ends[0].event(), Event::Disconnected);
+        a.rnic.disconnect(&clients[1].qp, true);
+        wait_until("the engine does not serve the second connection", || {
+            b.rnic.reset_qp(&ends[1].qp).is_ok()
+        });
+        clients[2].post(1, SendOp::Read(from.remote(0, 8)), &[to.sge(0, 8)]);
+        assert_eq!(clients[2].sent().status, WcStatus::Success);
+    });
+    assert_eq!(ends[1].event(), Event::Disconnected);
 }

@@ -17,12 +17,22 @@ pub struct Testbed<'n> {
     pub descriptors: usize,
 }
 
-/// Takes a lock that each test holds, because mappings and descriptors of the process are counted.
-pub fn alone() -> MutexGuard<'static, ()> {
+/// A test that runs alone, because mappings and descriptors of the process are counted. No mapping
+/// must be left at its end.
+pub struct Alone(MutexGuard<'static, ()>);
+
+pub fn alone() -> Alone {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+    let lock = ALONE.lock();
+    Alone(lock.unwrap_or_else(|poisoned| poisoned.into_inner()))
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            wait_until("mappings are left", || mappings() == 0);
+        }
+    }
 }
 
 pub fn descriptors() -> usize {

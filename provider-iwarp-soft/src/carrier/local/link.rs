@@ -23,7 +23,7 @@ use iwarp_proto::{
 };
 
 use crate::carrier::inbox::{Accepted, Reception, Sinks};
-use crate::carrier::{Carrier, Distance, Flow, Payloads, RxEnd, TxFault, visit_payload};
+use crate::carrier::{Carrier, Distance, End, Flow, Payloads, TxFault, visit_payload};
 use crate::memory::{Bytes, MemoryAccess, ReferenceHolder};
 use crate::progress::conn_socket::MayHaveWork;
 use crate::work::Report;
@@ -196,7 +196,7 @@ impl LocalCarrier {
 
     /// Makes the peer ring from now on, for segments to receive and, while segments wait for the
     /// transport, for room. Returns `true` if there is work already.
-    pub(crate) fn arm(&mut self) -> Result<bool, RxEnd> {
+    pub(crate) fn arm(&mut self) -> Result<bool, End> {
         self.is_polled = false;
         if self.consumer.announce_sleep() {
             return Ok(true);
@@ -352,7 +352,7 @@ impl LocalCarrier {
         &mut self,
         reception: &mut Reception<'_>,
         budget: &mut Budget,
-    ) -> Result<(), RxEnd> {
+    ) -> Result<(), End> {
         let table = reception.table;
         let mut pulled: Option<Placement<()>> = None;
         loop {
@@ -380,7 +380,7 @@ impl LocalCarrier {
         &mut self,
         sinks: &mut Sinks<'_>,
         budget: &mut Budget,
-    ) -> Result<Option<PendingPull>, RxEnd> {
+    ) -> Result<Option<PendingPull>, End> {
         while budget.has_left() {
             match self.handle_front(sinks)? {
                 Front::Empty => budget.records = 0,
@@ -392,7 +392,7 @@ impl LocalCarrier {
     }
 
     /// Handles the record at the front of the ring.
-    fn handle_front(&mut self, sinks: &mut Sinks<'_>) -> Result<Front, RxEnd> {
+    fn handle_front(&mut self, sinks: &mut Sinks<'_>) -> Result<Front, End> {
         let Some(record) = self.consumer.peek().map_err(corrupt_rx)? else {
             return Ok(Front::Empty);
         };
@@ -429,15 +429,15 @@ impl LocalCarrier {
 
     /// Reads the payload of the record at the front from the peer's memory into its target, and
     /// takes the record.
-    fn pull(&mut self, pull: &mut PendingPull, proto: &mut Connection) -> Result<(), RxEnd> {
+    fn pull(&mut self, pull: &mut PendingPull, proto: &mut Connection) -> Result<(), End> {
         let Some(puller) = &self.puller else {
             // This end has announced to the peer that it cannot read the peer's memory.
-            return Err(RxEnd::Broken);
+            return Err(End::Broken);
         };
         if !self.consumer.begin_pull().map_err(corrupt_rx)? {
             // The peer has revoked the reference, because its memory is no longer registered. That
             // error of the peer ends the connection.
-            return Err(RxEnd::Broken);
+            return Err(End::Broken);
         }
         let mut tail = [0; TAIL];
         pull.places.extend(pull.late.map(|_| pull::Target {
@@ -448,11 +448,11 @@ impl LocalCarrier {
         // pinned; the eight bytes are of this frame.
         let pulled = unsafe { puller.pull(self.consumer.pieces(), &pull.places) };
         if !self.consumer.end_pull(pulled.is_ok()) {
-            return Err(RxEnd::Broken);
+            return Err(End::Broken);
         }
         if let Err(error) = pulled {
             tracing::warn!(%error, "the payload of a message cannot be read from its sender");
-            return Err(RxEnd::Fault(proto.fail_local()));
+            return Err(End::Fault(proto.fail_local()));
         }
         if let Some(place) = pull.late {
             // SAFETY: the last bytes of the target, which the memory table has checked, and whose
@@ -513,7 +513,7 @@ impl PendingPull {
         placement: Placement<Bytes<'m>>,
         len: usize,
         sinks: &mut Sinks<'m>,
-    ) -> Result<Self, RxEnd> {
+    ) -> Result<Self, End> {
         let mut places: Vec<pull::Target> = Vec::with_capacity(4);
         sinks.place(&placement.target, len, |bytes| {
             let (ptr, len) = bytes.as_place();
@@ -608,7 +608,7 @@ impl Carrier for LocalCarrier {
         Ok(flow)
     }
 
-    fn receive(&mut self, reception: &mut Reception<'_>) -> Result<bool, RxEnd> {
+    fn receive(&mut self, reception: &mut Reception<'_>) -> Result<bool, End> {
         if !self.consumer.has_record() {
             return Ok(false);
         }
@@ -717,7 +717,7 @@ fn corrupt_tx(corrupt: Corrupt) -> TxFault {
     TxFault::Transport(rustix::io::Errno::PROTO)
 }
 
-fn corrupt_rx(corrupt: Corrupt) -> RxEnd {
+fn corrupt_rx(corrupt: Corrupt) -> End {
     tracing::warn!(%corrupt, "invalid value in shared memory, written by the peer");
-    RxEnd::Broken
+    End::Broken
 }

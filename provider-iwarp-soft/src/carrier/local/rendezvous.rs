@@ -68,7 +68,7 @@ impl From<Errno> for DialError {
 pub(crate) struct UnixConn(NotInherited);
 
 impl UnixConn {
-    pub(super) fn new(fd: OwnedFd) -> Self {
+    pub(crate) fn new(fd: OwnedFd) -> Self {
         Self(NotInherited::new(fd))
     }
 }

@@ -20,7 +20,7 @@ use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::fpdu;
 use iwarp_proto::{Connection, TransmitFpdu};
 
-use super::{Carrier, Distance, Flow, Payloads, Reception, RxEnd, TxFault};
+use super::{Carrier, Distance, End, Flow, Payloads, Reception, TxFault};
 use crate::config::Config;
 use crate::engine::io::{self, Sent};
 use crate::memory::Bytes;
@@ -175,7 +175,7 @@ impl Carrier for TcpCarrier {
         flow
     }
 
-    fn receive(&mut self, reception: &mut Reception<'_>) -> Result<bool, RxEnd> {
+    fn receive(&mut self, reception: &mut Reception<'_>) -> Result<bool, End> {
         self.rx
             .run(self.socket.as_fd(), self.keeps_staging, reception)
     }

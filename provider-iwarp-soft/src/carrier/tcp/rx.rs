@@ -23,7 +23,7 @@ use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::fpdu::{self, Deframed};
 use iwarp_proto::{Connection, MpaError};
 
-use crate::carrier::RxEnd;
+use crate::carrier::End;
 use crate::carrier::inbox::{Reception, Sinks};
 use crate::engine::io::{self, Received};
 use crate::pool::Staging;
@@ -97,7 +97,7 @@ impl Rx {
         fd: BorrowedFd<'_>,
         keep: bool,
         reception: &mut Reception<'_>,
-    ) -> Result<bool, RxEnd> {
+    ) -> Result<bool, End> {
         let mut staging = self.staging.take().unwrap_or_else(Staging::take);
         let result = self.fill_and_handle(&mut staging, fd, reception);
         self.staging = Some(staging);
@@ -122,7 +122,7 @@ impl Rx {
         staging: &mut Staging,
         fd: BorrowedFd<'_>,
         reception: &mut Reception<'_>,
-    ) -> Result<bool, RxEnd> {
+    ) -> Result<bool, End> {
         let mut taken = 0;
         while taken < DRIVE_MAX {
             let (received, is_short) = self.receive_bytes(staging, fd, reception)?;
@@ -143,9 +143,9 @@ impl Rx {
                     self.pause_if_bulk(reception.proto);
                     return Ok(taken > 0);
                 }
-                Received::Eof if self.is_between_frames() => return Err(RxEnd::Closed),
-                Received::Eof => return Err(RxEnd::Broken),
-                Received::Failed(error) => return Err(RxEnd::Transport(error)),
+                Received::Eof if self.is_between_frames() => return Err(End::Disconnected),
+                Received::Eof => return Err(End::Broken),
+                Received::Failed(error) => return Err(End::of_socket(error)),
             }
         }
         Ok(true)
@@ -158,7 +158,7 @@ impl Rx {
         staging: &mut Staging,
         fd: BorrowedFd<'_>,
         reception: &mut Reception<'_>,
-    ) -> Result<(Received, bool), RxEnd> {
+    ) -> Result<(Received, bool), End> {
         if let Some(placing) = self.placing.take() {
             return self.receive_placing(placing, staging, fd, reception);
         }
@@ -195,7 +195,7 @@ impl Rx {
 
     /// Handles the complete frames in the buffer and moves a partial one to the front. Returns the
     /// number of complete frames.
-    fn handle_all(&mut self, staging: &mut Staging, sinks: &mut Sinks<'_>) -> Result<u32, RxEnd> {
+    fn handle_all(&mut self, staging: &mut Staging, sinks: &mut Sinks<'_>) -> Result<u32, End> {
         let placed = self.end_placing(staging, sinks)?;
         if self.placing.is_some() {
             return Ok(placed);
@@ -219,7 +219,7 @@ impl Rx {
     }
 
     #[inline]
-    fn handle_plain(&mut self, staging: &mut Staging, sinks: &mut Sinks<'_>) -> Result<u32, RxEnd> {
+    fn handle_plain(&mut self, staging: &mut Staging, sinks: &mut Sinks<'_>) -> Result<u32, End> {
         let mut frames = 0;
         loop {
             match fpdu::peek(&staging[self.start..self.end]) {
@@ -236,7 +236,7 @@ impl Rx {
                 }
                 Deframed::Need(_) => break,
                 Deframed::BadLength => {
-                    return Err(RxEnd::Fault(sinks.proto.handle_llp_error(MpaError::Length)));
+                    return Err(End::Fault(sinks.proto.handle_llp_error(MpaError::Length)));
                 }
             }
         }
@@ -245,11 +245,7 @@ impl Rx {
 
     /// Handles the complete frames in the buffer of a stream with markers.
     #[cold]
-    fn handle_marked(
-        &mut self,
-        staging: &mut Staging,
-        sinks: &mut Sinks<'_>,
-    ) -> Result<u32, RxEnd> {
+    fn handle_marked(&mut self, staging: &mut Staging, sinks: &mut Sinks<'_>) -> Result<u32, End> {
         let crc = self.crc;
         let mut frames = 0;
         while let Some(marked) = &mut self.marked {
@@ -262,7 +258,7 @@ impl Rx {
                     sinks.handle_ulpdu(&staging[ulpdu])?;
                 }
                 Ok(None) => break,
-                Err(error) => return Err(RxEnd::Fault(sinks.proto.handle_llp_error(error))),
+                Err(error) => return Err(End::Fault(sinks.proto.handle_llp_error(error))),
             }
         }
         Ok(frames)
@@ -273,10 +269,10 @@ impl Rx {
         frame: &[u8],
         ulpdu_len: usize,
         sinks: &mut Sinks<'_>,
-    ) -> Result<(), RxEnd> {
+    ) -> Result<(), End> {
         let (covered, field) = frame.split_at(frame.len() - fpdu::CRC_LEN);
         if self.crc && fpdu::crc_field(crc32c(covered)) != field {
-            return Err(RxEnd::Fault(sinks.proto.handle_llp_error(MpaError::Crc)));
+            return Err(End::Fault(sinks.proto.handle_llp_error(MpaError::Crc)));
         }
         let ulpdu = &covered[fpdu::LENGTH_LEN..fpdu::LENGTH_LEN + ulpdu_len];
         sinks.handle_ulpdu(ulpdu)

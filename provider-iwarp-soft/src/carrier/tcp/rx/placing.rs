@@ -16,7 +16,7 @@ use iwarp_proto::wire::fpdu::{self, CRC_LEN, LENGTH_LEN};
 use iwarp_proto::{Access, Target};
 use rustix::io::Errno;
 
-use crate::carrier::RxEnd;
+use crate::carrier::End;
 use crate::carrier::inbox::{Accepted, Reception, Sinks};
 use crate::engine::io::{self, Received};
 use crate::pool::Staging;
@@ -117,7 +117,7 @@ impl Rx {
         &mut self,
         staging: &Staging,
         sinks: &mut Sinks<'_>,
-    ) -> Result<(), RxEnd> {
+    ) -> Result<(), End> {
         let frame = &staging[..self.end];
         let predicted = Placing::of(frame, |header, ulpdu_len| {
             if fpdu::total_len(ulpdu_len) < frame.len() + DIRECT_MIN {
@@ -143,7 +143,7 @@ impl Rx {
         placing: &mut Placing,
         payload: &[u8],
         sinks: &mut Sinks<'_>,
-    ) -> Result<(), RxEnd> {
+    ) -> Result<(), End> {
         let mut at = 0;
         self.for_each_place(placing, payload.len(), sinks, |bytes| {
             bytes.write(&payload[at..at + bytes.len()]);
@@ -163,7 +163,7 @@ impl Rx {
         len: usize,
         sinks: &mut Sinks<'m>,
         mut visit: impl FnMut(crate::memory::Bytes<'m>),
-    ) -> Result<(), RxEnd> {
+    ) -> Result<(), End> {
         if len == 0 {
             return Ok(());
         }
@@ -181,7 +181,7 @@ impl Rx {
                     Err(fault) => {
                         let (header, len) = (placing.header(), placing.ulpdu_len);
                         let fault = sinks.proto.refuse_placement(header, len, fault);
-                        return Err(RxEnd::Fault(fault));
+                        return Err(End::Fault(fault));
                     }
                 }
             }
@@ -200,7 +200,7 @@ impl Rx {
         staging: &mut Staging,
         fd: BorrowedFd<'_>,
         reception: &mut Reception<'_>,
-    ) -> Result<(Received, bool), RxEnd> {
+    ) -> Result<(Received, bool), End> {
         let memory = reception.table.access();
         let mut sinks = reception.open(&memory);
         let mut vector: [IoSliceMut<'_>; VECTOR_MAX] =
@@ -243,7 +243,7 @@ impl Rx {
         &mut self,
         staging: &Staging,
         sinks: &mut Sinks<'_>,
-    ) -> Result<u32, RxEnd> {
+    ) -> Result<u32, End> {
         let Some(mut placing) = self.placing.take() else {
             return Ok(0);
         };
@@ -260,7 +260,7 @@ impl Rx {
         Ok(1)
     }
 
-    fn handle_placed(&mut self, placing: &Placing, sinks: &mut Sinks<'_>) -> Result<(), RxEnd> {
+    fn handle_placed(&mut self, placing: &Placing, sinks: &mut Sinks<'_>) -> Result<(), End> {
         let (header, len) = (placing.header(), placing.payload_len());
         let checked = sinks.with_proto(|proto, memory, receives| {
             proto.handle_segment(header, len, memory, receives)
@@ -272,14 +272,14 @@ impl Rx {
     }
 
     /// Returns the fault for a segment whose target memory cannot be written.
-    fn fail_place(&mut self, placing: &Placing, sinks: &mut Sinks<'_>) -> RxEnd {
+    fn fail_place(&mut self, placing: &Placing, sinks: &mut Sinks<'_>) -> End {
         match placing.target {
             Target::Untagged { .. } => sinks.fail_receive(),
             Target::Tagged {
                 access: Access::ReadSink,
                 ..
             } => sinks.fail_read_sink(),
-            Target::Tagged { .. } | Target::None => RxEnd::Fault(sinks.proto.fail_local()),
+            Target::Tagged { .. } | Target::None => End::Fault(sinks.proto.fail_local()),
         }
     }
 }
