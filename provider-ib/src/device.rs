@@ -86,6 +86,29 @@ impl Device {
         Ok(device)
     }
 
+    /// Creates a device for tests, which must not be dropped: `libraries` cannot close it.
+    #[cfg(test)]
+    pub(crate) fn fake(
+        libraries: Arc<Libraries>,
+        context: NonNull<ibv_context>,
+        transport: Transport,
+    ) -> Self {
+        // SAFETY: structures of numbers, for which zero is a value.
+        let (attr, port_attr) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        Self {
+            libraries,
+            context,
+            name: "fake".to_owned(),
+            address: ([127, 0, 0, 1], 0).into(),
+            port: 1,
+            transport,
+            attr,
+            port_attr,
+            quirks: Quirks::of(transport, 0),
+            offset_guard: None,
+        }
+    }
+
     /// The deviations of this device.
     pub(crate) fn quirks(&self) -> Quirks {
         self.quirks

@@ -14,6 +14,7 @@
 //! | `events` | asynchronous events of the device |
 //! | `config`, `device` | settings in `dat.conf`, and the device that they name |
 //! | `transport`, `quirks` | the transport of a device, and deviations of devices |
+//! | `fake_device` | a device for tests |
 //! | `offset_guard` | keeps queues away from an offset that libsiw cannot map |
 //!
 //! The libraries are loaded when an interface is opened (crate `verbs-dl`), so this provider builds
@@ -40,6 +41,8 @@ mod cq;
 mod device;
 mod engine;
 mod events;
+#[cfg(test)]
+mod fake_device;
 mod memory;
 mod objects;
 mod offset_guard;

@@ -3,13 +3,14 @@
 //! Each event is passed to the machine under the lock of the connection: by the engine's thread, by
 //! a consumer's call, or by the thread of a request that blocks. The same thread performs the
 //! machine's actions under the lock. Events for the consumer are queued meanwhile, and reported
-//! after the lock is released. Two actions wait under the lock: [`Qp::finish`] waits for the
-//! device, and the destruction of an id waits if no thread can be started for it.
+//! after the lock is released. No action waits for the device or the peer under the lock, except
+//! the destruction of an id if no thread can be started for it.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{ConnectionEvent, QpToken, UpcallQueue};
@@ -24,9 +25,10 @@ use super::{Cm, lock};
 use crate::qp::Qp;
 use verbs_dl::types::*;
 
-/// The first and the longest interval between checks whether posted requests have finished.
-const DRAIN_INTERVALS: (Duration, Duration) =
-    (Duration::from_micros(200), Duration::from_millis(10));
+/// The first and the longest interval between checks whether posted requests have finished, or
+/// posted work is flushed.
+const CHECK_INTERVALS: (Duration, Duration) =
+    (Duration::from_micros(100), Duration::from_millis(10));
 /// The time for which the id of a connection that this end closed waits for the peer's answer.
 /// Meanwhile the disconnect message is sent again if it was lost.
 const LINGER: Duration = Duration::from_secs(10);
@@ -58,8 +60,10 @@ struct Inner {
     retries: Retries,
     /// The time at which the machine's own wait ends, or its next check is due.
     due: Option<Instant>,
-    /// The interval to the next check of a queue pair that drains.
-    drain_interval: Duration,
+    /// The interval to the next check of a queue pair that drains or is flushed.
+    check_interval: Duration,
+    /// The time by which the device must have flushed posted work.
+    flush_until: Instant,
     /// The private data of the peer's consumer.
     private_data: Vec<u8>,
 }
@@ -94,7 +98,9 @@ impl Connection {
         let mut inner = lock(&connection.inner);
         cm.register(key, connection.clone());
         if let Err(error) = connection.resolve_address(&mut inner) {
+            // Nothing was sent, and receives stay posted.
             inner.machine.on(Event::Unresolved);
+            inner.machine.on(Event::Flushed);
             drop(inner);
             cm.forget(key);
             return Err(error);
@@ -155,6 +161,9 @@ impl Connection {
     /// Called when the consumer disconnects.
     pub(super) fn disconnect(self: &Arc<Self>, abrupt: bool) {
         self.handle(Event::Disconnect { graceful: !abrupt });
+        if abrupt {
+            self.finish_flush();
+        }
         self.deliver_events();
         if abrupt {
             // An event that another thread reports late would be taken for an event of the next
@@ -241,6 +250,7 @@ impl Connection {
         match inner.machine.state() {
             State::Pausing => Some(Event::PauseOver),
             State::Draining => self.poll_drained(inner),
+            State::Flushing(_) => self.poll_flushed(inner),
             State::Lingering => Some(Event::LingerOver),
             _ => None,
         }
@@ -255,9 +265,12 @@ impl Connection {
         let mut next = Some(event);
         while let Some(event) = next.take() {
             let before = inner.machine.state();
-            let actions = inner.machine.on(event);
+            let (report, actions) = inner.machine.on(event);
             let after = inner.machine.state();
             tracing::debug!(qp = self.token.0, ?event, ?before, ?after, "connection");
+            if let Some(report) = report {
+                self.queue_event(inner, report);
+            }
             for action in actions {
                 // Actions with a result are the last of their lists.
                 next = self.perform(inner, *action);
@@ -281,7 +294,7 @@ impl Connection {
                 None
             }
             Action::Drain => {
-                inner.drain_interval = DRAIN_INTERVALS.0;
+                inner.check_interval = CHECK_INTERVALS.0;
                 self.poll_drained(inner)
             }
             Action::Disconnect => {
@@ -291,14 +304,11 @@ impl Connection {
                 None
             }
             Action::Flush => {
-                if let Some(qp) = self.qp.upgrade() {
-                    qp.finish();
+                if let Some(until) = self.qp.upgrade().and_then(|qp| qp.begin_flush()) {
+                    inner.flush_until = until;
+                    inner.check_interval = CHECK_INTERVALS.0;
                 }
-                None
-            }
-            Action::Report(event) => {
-                self.queue_event(inner, event);
-                None
+                self.poll_flushed(inner)
             }
             Action::Linger => {
                 inner.due = Some(Instant::now() + LINGER);
@@ -392,12 +402,30 @@ impl Connection {
 
     fn poll_drained(&self, inner: &mut Inner) -> Option<Event> {
         let left = self.qp.upgrade().map_or(0, |qp| qp.requests_left());
-        if left == 0 {
-            return Some(Event::Drained);
+        inner.check_again(left == 0, Event::Drained)
+    }
+
+    fn poll_flushed(&self, inner: &mut Inner) -> Option<Event> {
+        let qp = self.qp.upgrade();
+        let is_flushed = qp.is_none_or(|qp| qp.poll_flush(inner.flush_until));
+        inner.check_again(is_flushed, Event::Flushed)
+    }
+
+    /// Continues a flush on the calling thread until it is complete. The lock is released in the
+    /// pauses, so that the engine's thread does not wait for it.
+    fn finish_flush(self: &Arc<Self>) {
+        loop {
+            let mut inner = lock(&self.inner);
+            if !matches!(inner.machine.state(), State::Flushing(_)) {
+                return;
+            }
+            if let Some(event) = self.poll_flushed(&mut inner) {
+                return self.advance(&mut inner, event);
+            }
+            let pause = inner.check_interval;
+            drop(inner);
+            thread::sleep(pause);
         }
-        inner.due = Some(Instant::now() + inner.drain_interval);
-        inner.drain_interval = (inner.drain_interval * 2).min(DRAIN_INTERVALS.1);
-        None
     }
 
     fn queue_event(&self, inner: &mut Inner, event: ConsumerEvent) {
@@ -467,9 +495,21 @@ impl Inner {
             deadline: None,
             retries: Retries::default(),
             due: None,
-            drain_interval: DRAIN_INTERVALS.0,
+            check_interval: CHECK_INTERVALS.0,
+            flush_until: Instant::now(),
             private_data: Vec::new(),
         }
+    }
+
+    /// Returns `event` if a check found what it waits for, and otherwise sets the time of the next
+    /// check.
+    fn check_again(&mut self, is_over: bool, event: Event) -> Option<Event> {
+        if is_over {
+            return Some(event);
+        }
+        self.due = Some(Instant::now() + self.check_interval);
+        self.check_interval = (self.check_interval * 2).min(CHECK_INTERVALS.1);
+        None
     }
 
     /// The consumer's deadline, which applies until the outcome of the attempt is reported.
@@ -519,3 +559,6 @@ pub(super) fn own_depth(qp: &Qp) -> Depth {
         outbound: byte(qp.attr.ord),
     }
 }
+
+#[cfg(test)]
+mod tests;

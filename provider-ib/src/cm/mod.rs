@@ -101,16 +101,23 @@ impl Cm {
         let events = channel.as_fd().as_raw_fd();
         shared.engine.watch(events, Source::Cm)?;
         let watch = channel.new_watch(WATCH, shared.device.address);
-        Ok(Arc::new(Self {
-            watch: Mutex::new(Some(watch.map_err(refused)?)),
+        let cm = Self::new(shared);
+        *lock(&cm.watch) = Some(watch.map_err(refused)?);
+        *lock(&cm.channel) = Some(channel);
+        Ok(Arc::new(cm))
+    }
+
+    fn new(shared: Arc<Shared>) -> Self {
+        Self {
             shared,
-            channel: Mutex::new(Some(channel)),
+            channel: Mutex::default(),
+            watch: Mutex::default(),
             targets: Mutex::default(),
             connections: Mutex::default(),
             timers: Mutex::default(),
             soon: Mutex::default(),
             next_key: AtomicUsize::new(WATCH.0 + 1),
-        }))
+        }
     }
 
     /// Returns the time by which the engine must call [`on_deadline`](Self::on_deadline).
