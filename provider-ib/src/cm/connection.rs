@@ -14,7 +14,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{ConnectionEvent, QpToken, UpcallQueue};
-use host::threads::spawn_quiet;
 
 use super::id::{CmEvent, ConnParam, Depth, Id, Key};
 use super::machine::{Action, ConsumerEvent, Event, Machine, State};
@@ -359,7 +358,10 @@ impl Connection {
         }
         let this = self.clone();
         let job = move || {
-            if let Err(error) = id.connect(&this.param) {
+            // The attempt may have ended while the call was queued.
+            let is_own = |own: &Arc<Id>| Arc::ptr_eq(own, &id);
+            let is_due = lock(&this.inner).id.as_ref().is_some_and(is_own);
+            if is_due && let Err(error) = id.connect(&this.param) {
                 let mut inner = lock(&this.inner);
                 let event = inner.call_refused(&error);
                 this.advance(&mut inner, event);
@@ -369,9 +371,8 @@ impl Connection {
             // The id must be dropped before the last reference to the connection.
             drop(id);
         };
-        spawn_quiet("dat-ib-connect", job)
-            .err()
-            .map(|error| inner.call_refused(&error))
+        let called = self.cm.blocking.call(job);
+        called.err().map(|error| inner.call_refused(&error))
     }
 
     /// Readies the queue pair after the peer accepted, and confirms.
@@ -456,7 +457,7 @@ impl Connection {
         }
         inner.is_unanswered = false;
         // If no thread can be started, the id is destroyed here, and this thread waits.
-        let _ = spawn_quiet("dat-ib-retire", move || drop(id));
+        let _ = self.cm.blocking.call(move || drop(id));
     }
 
     fn qp_has_failed(&self) -> bool {

@@ -10,6 +10,7 @@
 //! | `rules` | the differences between transports and devices |
 //! | `ready` | the steps of a queue pair to full operation |
 //! | `id` | librdmacm's ids and their event channel |
+//! | `blocking` | threads for calls that block in the kernel |
 //! | `timers` | the next time at which each connection has something to do |
 //!
 //! `qp` creates queue pairs, not librdmacm; an id refers to its queue pair by number. The verbs
@@ -20,15 +21,19 @@
 //! # Threads
 //!
 //! The engine's thread reads the event channel and the clock. Calls of consumers go to the
-//! connection manager directly. If the kernel blocks, a separate thread makes the call and then
-//! ends. siw connects TCP within `rdma_connect`, and destroying an id whose request is not answered
-//! waits up to ten seconds.
+//! connection manager directly. On iWARP two calls block in the kernel, and librdmacm has no other
+//! form of them. `rdma_connect` asks the host's port mapper, and siw connects TCP within it. The
+//! destruction of an id waits for the answer to its request, up to ten seconds on siw. `blocking`
+//! makes these calls on threads, and each call that blocks occupies one. A single thread would not
+//! do: a peer that does not answer blocks its call for up to two minutes, and would delay all other
+//! connects.
 //!
 //! # Locks, in order
 //!
 //! The connection, then the queue pair, then the tables of [`Cm`]. No upcall is made under any of
 //! them.
 
+mod blocking;
 mod connection;
 mod id;
 pub(crate) mod listen;
@@ -51,6 +56,7 @@ use access_layer::rnic::{AsyncEvent, ConnectParams, NamedAttr, QpToken, Resource
 use host::threads::catch_panic;
 use verbs_dl::types::RDMA_CM_EVENT_DEVICE_REMOVAL;
 
+use blocking::Blocking;
 use connection::{Connection, own_depth};
 use host::locks::lock;
 use id::{Channel, CmEvent, ConnParam, Id, Key};
@@ -82,6 +88,7 @@ pub(crate) struct Cm {
     /// The last connection of each queue pair, or the attempt to connect it.
     connections: Mutex<HashMap<u64, Arc<Connection>>>,
     timers: Mutex<Timers>,
+    blocking: Arc<Blocking>,
     /// Connections that the engine's thread must check in its next round.
     soon: Mutex<Vec<Arc<Connection>>>,
     next_key: AtomicUsize,
@@ -115,6 +122,7 @@ impl Cm {
             targets: Mutex::default(),
             connections: Mutex::default(),
             timers: Mutex::default(),
+            blocking: Arc::default(),
             soon: Mutex::default(),
             next_key: AtomicUsize::new(WATCH.0 + 1),
         }
