@@ -8,7 +8,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -44,8 +43,6 @@ pub(crate) struct Connection {
     param: ConnParam,
     inner: Mutex<Inner>,
     events: UpcallQueue<OwnEvent>,
-    /// True if the queue pair failed and the machine has not yet received the event.
-    has_failed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -121,8 +118,9 @@ impl Connection {
         cm.register(key, connection.clone());
         if let Err(error) = connection.send_reply(qp, &id) {
             tracing::info!(%error, "reply not sent");
-            connection.advance(&mut inner, Event::Failed);
-            connection.deliver_soon();
+            // The engine's thread reports this, because the caller must not make an upcall.
+            inner.due = Some(Instant::now());
+            connection.reschedule(&inner);
         }
     }
 
@@ -143,7 +141,6 @@ impl Connection {
             param,
             inner: Mutex::new(inner),
             events: UpcallQueue::default(),
-            has_failed: AtomicBool::new(false),
         })
     }
 
@@ -171,10 +168,11 @@ impl Connection {
         }
     }
 
-    /// Called from any thread when the queue pair failed. The engine's thread handles the failure.
+    /// Called on the engine's thread when the queue pair failed.
     pub(super) fn on_failed(self: &Arc<Self>) {
-        self.has_failed.store(true, Ordering::Release);
-        self.deliver_soon();
+        let failed = self.qp_has_failed();
+        self.handle(Event::Reported { failed });
+        self.deliver_events();
     }
 
     /// Called when the device is being removed.
@@ -227,10 +225,6 @@ impl Connection {
     /// Handles everything that is due at `now`.
     pub(super) fn on_time(self: &Arc<Self>, now: Instant) {
         let mut inner = lock(&self.inner);
-        if self.has_failed.swap(false, Ordering::AcqRel) {
-            let failed = self.qp_has_failed();
-            self.advance(&mut inner, Event::Reported { failed });
-        }
         let event = self.due_event(&mut inner, now);
         match event {
             Some(event) => self.advance(&mut inner, event),
@@ -248,6 +242,7 @@ impl Connection {
         inner.due = None;
         match inner.machine.state() {
             State::Pausing => Some(Event::PauseOver),
+            State::Accepting => Some(Event::Failed),
             State::Draining => self.poll_drained(inner),
             State::Flushing(_) => self.poll_flushed(inner),
             State::Lingering => Some(Event::LingerOver),
@@ -470,11 +465,6 @@ impl Connection {
             .flatten()
             .min();
         self.cm.set_timer(self.key, time);
-    }
-
-    /// Makes the engine's thread report the queued events, for callers that must not make upcalls.
-    fn deliver_soon(self: &Arc<Self>) {
-        self.cm.call_soon(self.clone());
     }
 
     fn deliver_events(&self) {

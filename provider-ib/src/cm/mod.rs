@@ -89,8 +89,6 @@ pub(crate) struct Cm {
     connections: Mutex<HashMap<u64, Arc<Connection>>>,
     timers: Mutex<Timers>,
     blocking: Arc<Blocking>,
-    /// Connections that the engine's thread must check in its next round.
-    soon: Mutex<Vec<Arc<Connection>>>,
     next_key: AtomicUsize,
 }
 
@@ -123,7 +121,6 @@ impl Cm {
             connections: Mutex::default(),
             timers: Mutex::default(),
             blocking: Arc::default(),
-            soon: Mutex::default(),
             next_key: AtomicUsize::new(WATCH.0 + 1),
         }
     }
@@ -171,10 +168,6 @@ impl Cm {
 
     /// Handles everything that is due at `now`, on the engine's thread.
     pub(crate) fn on_deadline(&self, now: Instant) {
-        let soon = std::mem::take(&mut *lock(&self.soon));
-        for connection in soon {
-            catch_panic(|| connection.on_time(now));
-        }
         while let Some(key) = self.take_due(now) {
             if key == CHANNEL {
                 self.on_readable();
@@ -220,7 +213,6 @@ impl Cm {
 
     /// Destroys everything that still lingers. The engine's thread has ended before.
     pub(crate) fn shutdown(&self) {
-        lock(&self.soon).clear();
         let targets = std::mem::take(&mut *lock(&self.targets));
         drop(targets);
         let watch = lock(&self.watch).take();
@@ -301,11 +293,6 @@ impl Cm {
         if lock(&self.timers).set(key, time) {
             self.shared.engine.wake();
         }
-    }
-
-    fn call_soon(&self, connection: Arc<Connection>) {
-        lock(&self.soon).push(connection);
-        self.shared.engine.wake();
     }
 }
 
