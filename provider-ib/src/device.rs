@@ -61,9 +61,11 @@ impl Device {
         let libraries = Arc::new(libraries);
         let served = find(&libraries, config)?;
         let context = open_by_name(&libraries, &served.name)?;
-        let (Served { name, port, address }, attr, port_attr) =
-            // SAFETY: structures of numbers, for which zero is a value.
-            (served, unsafe { std::mem::zeroed() }, unsafe { std::mem::zeroed() });
+        let Served {
+            name,
+            port,
+            address,
+        } = served;
         let mut device = Self {
             libraries,
             context,
@@ -71,8 +73,8 @@ impl Device {
             address,
             port,
             transport: Transport::InfiniBand,
-            attr,
-            port_attr,
+            attr: ibv_device_attr::default(),
+            port_attr: ibv_port_attr::default(),
             quirks: Quirks::of(Transport::InfiniBand, 0),
             offset_guard: None,
         };
@@ -93,8 +95,6 @@ impl Device {
         context: NonNull<ibv_context>,
         transport: Transport,
     ) -> Self {
-        // SAFETY: structures of numbers, for which zero is a value.
-        let (attr, port_attr) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
         Self {
             libraries,
             context,
@@ -102,8 +102,8 @@ impl Device {
             address: ([127, 0, 0, 1], 0).into(),
             port: 1,
             transport,
-            attr,
-            port_attr,
+            attr: ibv_device_attr::default(),
+            port_attr: ibv_port_attr::default(),
             quirks: Quirks::of(transport, 0),
             offset_guard: None,
         }

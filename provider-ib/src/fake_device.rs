@@ -23,10 +23,9 @@ use crate::regions::Regions;
 use crate::shared::Shared;
 use crate::transport::Transport;
 
-/// Returns a zeroed object of the library, which is never freed.
-fn object<T>() -> &'static mut T {
-    // SAFETY: used for structures of numbers and pointers, for which zero is a value.
-    Box::leak(Box::new(unsafe { std::mem::zeroed() }))
+/// Creates an object of the library, which is never freed.
+fn object<T: Default>() -> &'static mut T {
+    Box::leak(Box::default())
 }
 
 unsafe extern "C" fn create_channel(_: *mut ibv_context) -> *mut ibv_comp_channel {

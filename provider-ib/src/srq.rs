@@ -43,7 +43,7 @@ impl Srq {
                 srq_limit: 0,
             },
         };
-        let verbs = &pd.shared.device.libraries.verbs;
+        let verbs = pd.shared.verbs();
         // SAFETY: the domain is alive, `init` is on the stack of this call, and the library only
         // stores the context.
         let hw = unsafe { verbs.ibv_create_srq(pd.hw(), &raw mut init) };
@@ -111,7 +111,7 @@ impl Srq {
             max_sge: self.sge_max,
             srq_limit,
         };
-        let verbs = &self.pd.shared.device.libraries.verbs;
+        let verbs = self.pd.shared.verbs();
         // SAFETY: the queue is alive and `attr` is on the stack of this call.
         let code = unsafe { verbs.ibv_modify_srq(self.hw(), &raw mut attr, mask as i32) };
         checked(code).map_err(|why| of(why, Resource::SharedReceiveQueue))
@@ -127,13 +127,6 @@ impl Drop for Srq {
     fn drop(&mut self) {
         // SAFETY: created by `Srq::new`; queue pairs keep their shared receive queue alive, so none
         // uses it any more.
-        unsafe {
-            self.pd
-                .shared
-                .device
-                .libraries
-                .verbs
-                .ibv_destroy_srq(self.hw())
-        };
+        unsafe { self.pd.shared.verbs().ibv_destroy_srq(self.hw()) };
     }
 }

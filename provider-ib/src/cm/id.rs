@@ -312,10 +312,7 @@ impl Id {
     /// Returns the attributes with which a queue pair enters `state` for this connection, and the
     /// mask of the valid ones.
     pub(crate) fn qp_attr(&self, state: ibv_qp_state) -> io::Result<(ibv_qp_attr, u32)> {
-        // SAFETY: a structure of numbers, for which zero is a value.
-        let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
-        attr.qp_state = state;
-        let mut mask = 0;
+        let (mut attr, mut mask) = (ibv_qp_attr::in_state(state), 0);
         // SAFETY: `raw` is valid (see `Id`); `attr` and `mask` are on the stack of this call.
         checked(unsafe {
             self.cm()

@@ -82,8 +82,7 @@ impl Inner {
             has_solicited_event: false,
             unblocked: None,
             failures: Vec::new(),
-            // SAFETY: structures of numbers, for which zero is a value.
-            batch: Box::new(unsafe { std::mem::zeroed() }),
+            batch: Box::new([ibv_wc::default(); BATCH]),
         }
     }
 
@@ -424,9 +423,7 @@ mod tests {
 
     impl Device {
         fn new() -> Self {
-            // SAFETY: structures of numbers and pointers, for which zero is a value.
-            let (mut context, mut queue): (Box<ibv_context>, Box<ibv_cq>) =
-                unsafe { (Box::new(std::mem::zeroed()), Box::new(std::mem::zeroed())) };
+            let (mut context, mut queue) = <(Box<ibv_context>, Box<ibv_cq>)>::default();
             context.ops.poll_cq = Some(poll);
             queue.context = &raw mut *context;
             let hw = NonNull::new(&raw mut *queue).unwrap();
@@ -458,8 +455,7 @@ mod tests {
         /// time.
         fn complete(&mut self, due: &[(u32, ibv_wc_status)], room: usize) -> Vec<(u64, WcStatus)> {
             let entries = due.iter().map(|(sequence, status)| {
-                // SAFETY: a structure of numbers, for which zero is a value.
-                let mut entry: ibv_wc = unsafe { std::mem::zeroed() };
+                let mut entry = ibv_wc::default();
                 let ticket = Ticket {
                     kind: Kind::Send,
                     epoch: 0,
@@ -567,8 +563,7 @@ mod tests {
                 place: self.place,
                 sequence: self.work.recvs.push(&posted).unwrap(),
             };
-            // SAFETY: a structure of numbers, for which zero is a value.
-            let mut entry: ibv_wc = unsafe { std::mem::zeroed() };
+            let mut entry = ibv_wc::default();
             (entry.wr_id, entry.opcode) = (ticket.encode(), IBV_WC_RECV);
             [entry].into()
         }
@@ -685,8 +680,7 @@ mod tests {
     }
 
     fn shared_entry(ticket: Ticket, num: u32) -> ibv_wc {
-        // SAFETY: a structure of numbers, for which zero is a value.
-        let mut entry: ibv_wc = unsafe { std::mem::zeroed() };
+        let mut entry = ibv_wc::default();
         (entry.wr_id, entry.qp_num) = (ticket.encode(), num);
         entry
     }

@@ -61,7 +61,7 @@ impl Cq {
         depth: u32,
         token: CqToken,
     ) -> Result<Arc<Self>, RnicError> {
-        let verbs = &shared.device.libraries.verbs;
+        let verbs = shared.verbs();
         let depth = depth.max(1);
         let size = i32::try_from(depth).unwrap_or(i32::MAX);
         let number = cqs.reserve();
@@ -97,7 +97,7 @@ impl Cq {
         let size = i32::try_from(depth.max(1)).unwrap_or(i32::MAX);
         // SAFETY: the queue is alive as long as `self`; only this call changes its size.
         if unsafe { self.hw.as_ref() }.cqe < size {
-            let verbs = &self.shared.device.libraries.verbs;
+            let verbs = self.shared.verbs();
             // SAFETY: the queue is alive as long as `self`.
             checked(unsafe { verbs.ibv_resize_cq(self.hw(), size) })
                 .map_err(|why| of(why, Resource::CompletionQueue))?;
@@ -204,11 +204,7 @@ impl Cq {
         let count = self.unacknowledged.swap(0, Ordering::Relaxed);
         // SAFETY: alive as long as `self`; `count` events were taken and not acknowledged.
         unsafe {
-            self.shared
-                .device
-                .libraries
-                .verbs
-                .ibv_ack_cq_events(self.hw(), count);
+            self.shared.verbs().ibv_ack_cq_events(self.hw(), count);
         }
     }
 
@@ -305,11 +301,10 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        let verbs = &self.shared.device.libraries.verbs;
         self.acknowledge();
         // SAFETY: created by `new`; queue pairs keep their queues alive, so nothing completes into
         // it. An event that another thread has just read is acknowledged there.
-        unsafe { verbs.ibv_destroy_cq(self.hw()) };
+        unsafe { self.shared.verbs().ibv_destroy_cq(self.hw()) };
         // Last, so that an event of this queue is not taken for one of a new queue of this number.
         self.cqs.remove(self.number);
     }

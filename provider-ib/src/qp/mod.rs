@@ -266,10 +266,7 @@ impl Qp {
     }
 
     fn enter(&self, state: ibv_qp_state) -> io::Result<()> {
-        // SAFETY: a structure of numbers, for which zero is a value.
-        let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
-        attr.qp_state = state;
-        self.modify(&mut attr, IBV_QP_STATE)
+        self.modify(&mut ibv_qp_attr::in_state(state), IBV_QP_STATE)
     }
 
     fn is_device_removed(&self) -> bool {

@@ -77,8 +77,7 @@ impl Qp {
 
     /// Builds the device's request, without the segments.
     fn request(&self, wr: &SendWr<'_>, segments: &Segments<'_>) -> Result<Request, RnicError> {
-        // SAFETY: a structure of numbers and pointers, for which zero is a value.
-        let mut out: ibv_send_wr = unsafe { std::mem::zeroed() };
+        let mut out = ibv_send_wr::default();
         let (opcode, done, len) = self.set_operation(&mut out, wr.op, segments)?;
         out.opcode = opcode;
         if wr.fence && takes_fence(self.shared.device.quirks(), opcode) {
@@ -371,11 +370,12 @@ impl Qp {
         let Some(sequence) = self.work.sends.push_marker() else {
             return;
         };
-        // SAFETY: a structure of numbers and pointers, for which zero is a value.
-        let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
-        wr.wr_id = self.ticket(Kind::Send, sequence);
-        wr.opcode = IBV_WR_RDMA_WRITE;
-        wr.send_flags = IBV_SEND_SIGNALED;
+        let mut wr = ibv_send_wr {
+            wr_id: self.ticket(Kind::Send, sequence),
+            opcode: IBV_WR_RDMA_WRITE,
+            send_flags: IBV_SEND_SIGNALED,
+            ..Default::default()
+        };
         set_remote(&mut wr, 0, NO_KEY);
         // SAFETY: the queue pair is alive while its send lock is held; the request is on the stack
         // of this call.
@@ -437,8 +437,7 @@ fn bind_info<R: Rnic>(region: *mut ibv_mr, bind: &BindMw<'_, R>) -> ibv_mw_bind_
 }
 
 fn bind_request<R: Rnic>(bind: &BindMw<'_, R>) -> Request {
-    // SAFETY: a structure of numbers and pointers, for which zero is a value.
-    let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+    let mut wr = ibv_send_wr::default();
     if bind.fence {
         wr.send_flags |= IBV_SEND_FENCE;
     }
@@ -525,8 +524,7 @@ mod tests {
     #[test]
     fn a_write_with_immediate_data_is_solicited_when_that_is_asked_for() {
         for solicited in [false, true] {
-            // SAFETY: a structure of numbers and pointers, for which zero is a value.
-            let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+            let mut wr = ibv_send_wr::default();
             let to = RemoteRange {
                 addr: 1,
                 len: 2,
