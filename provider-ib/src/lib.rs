@@ -59,7 +59,7 @@ mod transport;
 mod work;
 
 pub use cm::request::IbRequest;
-pub use objects::{IbCq, IbListener, IbMr, IbMw, IbPd, IbQp, IbSrq};
+pub use objects::{IbListener, IbQp};
 pub use rnic::IbRnic;
 
 /// An allocator with a reserve: without memory, the calls that need some return an error.

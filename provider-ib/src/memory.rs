@@ -13,7 +13,7 @@ use crate::shared::Shared;
 
 /// A protection domain.
 #[derive(Debug)]
-pub(crate) struct Pd {
+pub struct Pd {
     hw: NonNull<ibv_pd>,
     /// Regions that the device refused to deregister.
     stuck: Mutex<Stuck>,
@@ -79,9 +79,9 @@ impl Drop for Pd {
     }
 }
 
-/// A memory region.
+/// A memory region. When its drop returns, the device does not access the memory any more.
 #[derive(Debug)]
-pub(crate) struct Mr {
+pub struct Mr {
     hw: NonNull<ibv_mr>,
     pd: Arc<Pd>,
 }

@@ -14,7 +14,7 @@ use crate::work::Receives;
 
 /// A shared receive queue.
 #[derive(Debug)]
-pub(crate) struct Srq {
+pub struct Srq {
     hw: NonNull<ibv_srq>,
     pub(crate) pd: Arc<Pd>,
     sge_max: u32,

@@ -36,7 +36,7 @@ const ACK_BATCH: u32 = 64;
 
 /// A completion queue.
 #[derive(Debug)]
-pub(crate) struct Cq {
+pub struct Cq {
     pub(crate) token: CqToken,
     hw: NonNull<ibv_cq>,
     /// The number by which the channel and the engine name the queue.
