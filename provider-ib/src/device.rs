@@ -30,7 +30,6 @@ use crate::transport::Transport;
 pub(crate) struct Device {
     pub(crate) libraries: Arc<Libraries>,
     context: NonNull<ibv_context>,
-    /// Name of the verbs device.
     pub(crate) name: String,
     /// Address of the interface adapter, with port 0.
     pub(crate) address: SocketAddr,
@@ -47,7 +46,6 @@ unsafe impl Send for Device {}
 // SAFETY: contexts and library functions may be used by any thread (ibv_open_device(3)).
 unsafe impl Sync for Device {}
 
-/// The device that serves an address.
 struct Served {
     name: String,
     port: u8,
@@ -109,7 +107,6 @@ impl Device {
         }
     }
 
-    /// The deviations of this device.
     pub(crate) fn quirks(&self) -> Quirks {
         self.quirks
     }
@@ -148,7 +145,6 @@ impl Device {
         }
     }
 
-    /// The open context, for calls that take it.
     pub(crate) fn context(&self) -> *mut ibv_context {
         self.context.as_ptr()
     }

@@ -17,7 +17,6 @@ use host::descriptors::out_of_the_way;
 use host::locks::lock;
 use host::threads::spawn_quiet;
 
-/// Maximum number of events of one `epoll_wait`.
 const BATCH: usize = 32;
 
 /// The time between two rounds of the thread if its descriptor is lost.
@@ -126,13 +125,11 @@ impl Engine {
         self.wake();
     }
 
-    /// Makes the thread check a completion queue.
     pub(crate) fn check_cq(&self, number: u32) {
         lock(&self.tasks).cqs.push(number);
         self.wake();
     }
 
-    /// Makes the thread report an event.
     pub(crate) fn report_event(&self, event: AsyncEvent) {
         lock(&self.tasks).events.push(event);
         self.wake();
@@ -152,7 +149,6 @@ impl Engine {
         }
     }
 
-    /// True once the thread must end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -183,7 +179,6 @@ impl Engine {
         unsafe { libc::read(fd, (&raw mut count).cast(), size_of::<u64>()) };
     }
 
-    /// Takes the queued work.
     pub(crate) fn take_tasks(&self) -> Tasks {
         std::mem::take(&mut *lock(&self.tasks))
     }

@@ -53,7 +53,6 @@ pub(crate) struct Quirks {
 pub(crate) const SIW_VENDOR: u32 = 0x0062_6d74;
 
 impl Quirks {
-    /// The quirks of a device.
     pub(crate) fn of(transport: Transport, vendor: u32) -> Self {
         let is_iwarp = transport == Transport::Iwarp;
         let is_siw = is_iwarp && vendor == SIW_VENDOR;

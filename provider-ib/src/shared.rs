@@ -27,7 +27,6 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Opens the device.
     pub(crate) fn open(config: Config, upcall: Arc<dyn EventUpcall>) -> Result<Self, RnicError> {
         let device = Device::open(&config)?;
         Ok(Self {

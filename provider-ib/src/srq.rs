@@ -28,7 +28,6 @@ unsafe impl Send for Srq {}
 unsafe impl Sync for Srq {}
 
 impl Srq {
-    /// Creates a queue for `depth` receives.
     pub(crate) fn new(
         pd: &Arc<Pd>,
         depth: u32,
@@ -66,7 +65,6 @@ impl Srq {
         self.hw.as_ptr()
     }
 
-    /// Posts one receive.
     pub(crate) fn post(&self, wr: &RecvWr<'_>) -> Result<(), RnicError> {
         let needs_one = !self.pd.shared.device.quirks().receives_without_segments;
         let mut segments = Segments::of_receive(wr.sgl, self.sge_max, needs_one)?;

@@ -31,7 +31,6 @@ const CHECK_INTERVALS: (Duration, Duration) =
 /// Meanwhile the disconnect message is sent again if it was lost.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// A connection, or the attempt to connect.
 #[derive(Debug)]
 pub(crate) struct Connection {
     cm: Arc<Cm>,
@@ -144,17 +143,14 @@ impl Connection {
         })
     }
 
-    /// The token of the queue pair.
     pub(super) fn token(&self) -> QpToken {
         self.token
     }
 
-    /// True if the connection is of this queue pair.
     pub(super) fn is_of(&self, qp: &Arc<Qp>) -> bool {
         Weak::ptr_eq(&self.qp, &Arc::downgrade(qp))
     }
 
-    /// Called when the consumer disconnects.
     pub(super) fn disconnect(self: &Arc<Self>, abrupt: bool) {
         self.handle(Event::Disconnect { graceful: !abrupt });
         if abrupt {
@@ -175,13 +171,11 @@ impl Connection {
         self.deliver_events();
     }
 
-    /// Called when the device is being removed.
     pub(super) fn on_device_removed(self: &Arc<Self>) {
         self.handle(Event::DeviceRemoved);
         self.deliver_events();
     }
 
-    /// Handles an event of the connection manager.
     pub(super) fn on_cm(self: &Arc<Self>, event: CmEvent) {
         tracing::debug!(
             qp = self.token.0,
@@ -222,7 +216,6 @@ impl Connection {
         self.deliver_events();
     }
 
-    /// Handles everything that is due at `now`.
     pub(super) fn on_time(self: &Arc<Self>, now: Instant) {
         let mut inner = lock(&self.inner);
         let event = self.due_event(&mut inner, now);

@@ -46,7 +46,6 @@ unsafe impl Sync for Channel {}
 /// A copy of an event. The event has been acknowledged, so the destruction of its id does not wait.
 #[derive(Debug)]
 pub(crate) struct CmEvent {
-    /// The id to which the event belongs.
     pub(crate) key: Key,
     pub(crate) kind: rdma_cm_event_type,
     pub(crate) status: i32,
@@ -65,7 +64,6 @@ pub(crate) struct Depth {
     pub(crate) outbound: u8,
 }
 
-/// The parameters of a connect or accept.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnParam {
     pub(crate) private_data: Vec<u8>,
@@ -335,7 +333,6 @@ impl Id {
         }
     }
 
-    /// The address of this end.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         // SAFETY: `raw` is valid (see `Id`); the field is large enough for every address family.
         unsafe {
@@ -344,7 +341,6 @@ impl Id {
         }
     }
 
-    /// The address of the peer.
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
         // SAFETY: `raw` is valid (see `Id`); the field is large enough for every address family.
         unsafe {

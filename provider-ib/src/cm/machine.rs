@@ -27,14 +27,12 @@
 //! readies its queue pair and confirms. On iWARP the kernel does both, and [`Event::Established`]
 //! follows the request directly.
 
-/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// The peer's address is being resolved to a device and a link address.
     ResolvingAddress,
     /// The path to the peer is being resolved.
     ResolvingRoute,
-    /// The request was sent.
     Requesting,
     /// The peer accepted; the queue pair of this end is being readied.
     Confirming,
@@ -42,7 +40,6 @@ pub(crate) enum State {
     Pausing,
     /// The reply was sent.
     Accepting,
-    /// The connection is established.
     Established,
     /// The consumer requested a graceful disconnect, and posted requests have not finished.
     Draining,
@@ -66,7 +63,6 @@ pub(crate) struct End {
 /// The reason why a request was refused, or why a reply led to no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The peer's consumer rejected.
     Consumer,
     /// The peer has no listener, or the parameters do not fit.
     Service,
@@ -74,12 +70,9 @@ pub(crate) enum Refusal {
     Unreachable,
 }
 
-/// An event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The address is resolved.
     AddressResolved,
-    /// The route is resolved.
     RouteResolved,
     /// The address or the route cannot be resolved.
     Unresolved,
@@ -91,7 +84,6 @@ pub(crate) enum Event {
     /// receives this event too: a peer that ends its side before it has received the confirmation
     /// sends a reject instead of a disconnect, and the kernel then ends the connection of this end.
     Refused {
-        /// The reason.
         refusal: Refusal,
         /// True if the refusal may be temporary and there is time for another attempt.
         again: bool,
@@ -111,18 +103,14 @@ pub(crate) enum Event {
         /// connection of the same queue pair.
         failed: bool,
     },
-    /// The device is being removed.
     DeviceRemoved,
-    /// The consumer's timeout passed.
     TimedOut,
     /// The consumer disconnects.
     Disconnect {
         /// True if posted requests must finish first.
         graceful: bool,
     },
-    /// Posted requests have finished.
     Drained,
-    /// All posted work has completed.
     Flushed,
     /// The time in which the peer could answer the disconnect has passed.
     LingerOver,
@@ -131,32 +119,25 @@ pub(crate) enum Event {
 /// The event that the consumer receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConsumerEvent {
-    /// The connection is established.
     Established,
-    /// The peer's consumer rejected.
     PeerRejected,
     /// The request was refused for any other reason.
     NonPeerRejected,
     /// There is no route to the peer.
     Unreachable,
-    /// The consumer's timeout passed.
     TimedOut,
     /// The request was accepted, but no connection was established.
     AcceptFailed,
     /// The connection ended in good order.
     Disconnected,
-    /// The connection failed.
     Broken,
 }
 
-/// An action that an event leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Create an id and resolve the peer's address with it.
     ResolveAddress,
-    /// Resolve the path.
     ResolveRoute,
-    /// Send the request.
     Request,
     /// Ready the queue pair and confirm. Ends in [`Event::Established`] or [`Event::Failed`].
     Confirm,
@@ -171,7 +152,6 @@ pub(crate) enum Action {
     Flush,
     /// Wait for the peer's answer, and then pass [`Event::LingerOver`].
     Linger,
-    /// Destroy the id.
     Retire,
 }
 
@@ -182,7 +162,6 @@ use Action::{
 /// The next state and the actions of an event.
 type Step = (State, &'static [Action]);
 
-/// The state of one connection.
 #[derive(Debug)]
 pub(crate) struct Machine {
     state: State,
@@ -201,7 +180,6 @@ impl Machine {
         Self { state }
     }
 
-    /// The current state.
     pub(crate) fn state(&self) -> State {
         self.state
     }

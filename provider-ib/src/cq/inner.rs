@@ -149,7 +149,6 @@ impl Inner {
         }
     }
 
-    /// Takes completions in order.
     pub(super) fn poll(&mut self, out: &mut [Completion]) -> usize {
         let mut count = 0;
         loop {
@@ -619,7 +618,6 @@ mod tests {
         }
     }
 
-    /// A window that records its drop.
     struct Window(Arc<AtomicBool>);
 
     impl Drop for Window {

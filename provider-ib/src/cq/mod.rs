@@ -54,7 +54,6 @@ unsafe impl Send for Cq {}
 unsafe impl Sync for Cq {}
 
 impl Cq {
-    /// Creates a queue for `depth` completions.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         cqs: &Arc<Cqs>,
@@ -106,7 +105,6 @@ impl Cq {
         Ok(())
     }
 
-    /// Takes completions in order.
     pub(crate) fn poll(&self, out: &mut [Completion]) -> usize {
         let mut inner = self.lock();
         let count = inner.poll(out);

@@ -60,7 +60,6 @@ impl Hw {
         self.qp
     }
 
-    /// The longest payload that a request carries inline, in bytes.
     pub(super) fn inline_max(&self) -> u32 {
         self.inline_max
     }
@@ -71,7 +70,6 @@ impl Hw {
         unsafe { self.qp.as_ref() }.map_or(0, |qp| qp.qp_num)
     }
 
-    /// Calls `ibv_modify_qp`.
     pub(super) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> io::Result<()> {
         if self.qp.is_null() {
             return Err(io::Error::from_raw_os_error(libc::ENOTCONN));

@@ -57,7 +57,6 @@ impl Lifecycle {
         (self == Self::Disconnected).then_some(Self::Idle)
     }
 
-    /// The state that the number encodes.
     pub(crate) fn from_u8(word: u8) -> Self {
         STATES[usize::from(word)]
     }

@@ -163,7 +163,6 @@ impl Qp {
         Ok(qp)
     }
 
-    /// The current state.
     pub(crate) fn lifecycle(&self) -> Lifecycle {
         Lifecycle::from_u8(self.stage.load(Ordering::Acquire))
     }
@@ -178,7 +177,6 @@ impl Qp {
         self.parts.srq.is_some()
     }
 
-    /// Calls `ibv_modify_qp`.
     pub(crate) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> io::Result<()> {
         lock(&self.hw).modify(attr, mask)
     }

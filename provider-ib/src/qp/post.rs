@@ -53,7 +53,6 @@ pub(crate) struct Bound {
 }
 
 impl Qp {
-    /// Posts one request.
     #[inline]
     pub(crate) fn post_send(&self, wr: &SendWr<'_>) -> Result<(), RnicError> {
         let mut segments = Segments::of(wr.sgl, self.attr.send_sge_max)?;

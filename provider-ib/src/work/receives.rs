@@ -37,7 +37,6 @@ impl Default for Receives {
 }
 
 impl Receives {
-    /// The number of this queue in a [`Ticket`].
     pub(crate) fn number(&self) -> u32 {
         self.number
     }

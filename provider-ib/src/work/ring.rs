@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use access_layer::rnic::{WcOpcode, WcStatus};
 
-/// A posted request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Posted {
     /// The consumer's identifier.
@@ -53,7 +52,6 @@ struct Slot {
     about: AtomicU64,
 }
 
-/// The requests of one queue.
 #[derive(Debug)]
 pub(crate) struct Ring {
     slots: Box<[Slot]>,

@@ -13,12 +13,9 @@ pub(crate) const SHARED_QUEUES: u32 = 1 << (EPOCH_BITS + PLACE_BITS);
 const EPOCH_BITS: u32 = 8;
 const PLACE_BITS: u32 = 22;
 
-/// The kind of queue of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A send queue.
     Send,
-    /// A receive queue.
     Recv,
     /// A shared receive queue. The completion names the queue pair by its number, and the ticket
     /// names the queue ([`Ticket::of_shared`]).
@@ -53,7 +50,6 @@ impl Ticket {
         u32::from(self.epoch) << PLACE_BITS | self.place
     }
 
-    /// Encodes the ticket as a `wr_id`.
     pub(crate) fn encode(self) -> u64 {
         let kind = match self.kind {
             Kind::Send => 0,
