@@ -45,18 +45,17 @@ pub(crate) struct Engine {
     wake: OwnedFd,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
-    tasks: Mutex<Tasks>,
+    tasks: Mutex<Vec<Task>>,
 }
 
-/// The work that other threads have queued for the engine's thread.
-#[derive(Debug, Default)]
-pub(crate) struct Tasks {
-    /// Queue pairs whose work failed.
-    pub(crate) failed: Vec<QpToken>,
-    /// The numbers of completion queues to check.
-    pub(crate) cqs: Vec<u32>,
-    /// Events to report unchanged.
-    pub(crate) events: Vec<AsyncEvent>,
+/// The work that other threads queue for the engine's thread.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// A work request of a queue pair failed, so the connection manager breaks its connection.
+    BreakConnection(QpToken),
+    /// The completion queue of this number may have a completion for which it is armed.
+    CheckCq(u32),
+    Report(AsyncEvent),
 }
 
 impl Engine {
@@ -118,20 +117,9 @@ impl Engine {
         unsafe { libc::syscall(libc::SYS_write, fd, &raw const one, size_of::<u64>()) };
     }
 
-    /// Records that a work request of a queue pair failed; the connection manager then breaks its
-    /// connection.
-    pub(crate) fn report_failed(&self, qp: QpToken) {
-        lock(&self.tasks).failed.push(qp);
-        self.wake();
-    }
-
-    pub(crate) fn check_cq(&self, number: u32) {
-        lock(&self.tasks).cqs.push(number);
-        self.wake();
-    }
-
-    pub(crate) fn report_event(&self, event: AsyncEvent) {
-        lock(&self.tasks).events.push(event);
+    /// Queues work for the thread.
+    pub(crate) fn submit(&self, task: Task) {
+        lock(&self.tasks).push(task);
         self.wake();
     }
 
@@ -179,7 +167,7 @@ impl Engine {
         unsafe { libc::read(fd, (&raw mut count).cast(), size_of::<u64>()) };
     }
 
-    pub(crate) fn take_tasks(&self) -> Tasks {
+    pub(crate) fn take_tasks(&self) -> Vec<Task> {
         std::mem::take(&mut *lock(&self.tasks))
     }
 }

@@ -28,6 +28,7 @@ use verbs_dl::types::*;
 
 use self::inner::{Armed, Inner};
 use crate::device::{checked, of, refused};
+use crate::engine::Task;
 use crate::shared::Shared;
 use crate::work::{Ring, Work};
 
@@ -237,9 +238,8 @@ impl Cq {
         let mut inner = self.lock();
         if inner.queue.len() >= self.depth.load(Ordering::Relaxed) as usize {
             drop(inner);
-            self.shared
-                .engine
-                .report_event(AsyncEvent::CqOverflow(self.token));
+            let event = AsyncEvent::CqOverflow(self.token);
+            self.shared.engine.submit(Task::Report(event));
             return;
         }
         inner.push(completion);
@@ -276,7 +276,7 @@ impl Cq {
         let has_fired = inner.has_fired;
         self.report(inner);
         if has_fired {
-            self.shared.engine.check_cq(self.number);
+            self.shared.engine.submit(Task::CheckCq(self.number));
         }
     }
 
@@ -287,9 +287,9 @@ impl Cq {
         }
         let failures = std::mem::take(&mut inner.failures);
         drop(inner);
-        failures
-            .into_iter()
-            .for_each(|qp| self.shared.engine.report_failed(qp));
+        for qp in failures {
+            self.shared.engine.submit(Task::BreakConnection(qp));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -25,6 +25,7 @@ use hw::Hw;
 use verbs_dl::types::*;
 
 use crate::cq::Cq;
+use crate::engine::Task;
 use crate::memory::Pd;
 use crate::shared::Shared;
 use crate::srq::Srq;
@@ -291,7 +292,7 @@ impl Qp {
     pub(crate) fn report_last_receive(&self) {
         if !self.is_last_receive_reported.swap(true, Ordering::Relaxed) {
             let event = AsyncEvent::LastWqeReached(self.token);
-            self.shared.engine.report_event(event);
+            self.shared.engine.submit(Task::Report(event));
         }
     }
 
