@@ -22,8 +22,7 @@ use verbs_dl::types::*;
 
 use crate::config::Config;
 use crate::offset_guard::OffsetGuard;
-use crate::quirks::Quirks;
-use crate::transport::Transport;
+use crate::quirks::{Quirks, Transport};
 
 /// An open device and its attributes.
 #[derive(Debug)]

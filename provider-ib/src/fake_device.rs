@@ -19,9 +19,9 @@ use crate::device::Device;
 use crate::engine::Engine;
 use crate::memory::Pd;
 use crate::qp::{Qp, QpParts};
+use crate::quirks::Transport;
 use crate::regions::Regions;
 use crate::shared::Shared;
-use crate::transport::Transport;
 
 /// Creates an object of the library, which is never freed.
 fn object<T: Default>() -> &'static mut T {

@@ -13,7 +13,7 @@
 //! | `engine`, `thread` | events for which no consumer waits, and the thread that serves them |
 //! | `events` | asynchronous events of the device |
 //! | `config`, `device` | settings in `dat.conf`, and the device that they name |
-//! | `transport`, `quirks` | the transport of a device, and deviations of devices |
+//! | `quirks` | the transport of a device, and deviations of devices |
 //! | `fake_device` | a device for tests |
 //! | `offset_guard` | keeps queues away from an offset that libsiw cannot map |
 //!
@@ -55,7 +55,6 @@ mod segments;
 mod shared;
 mod srq;
 mod thread;
-mod transport;
 mod work;
 
 pub use cm::request::IbRequest;

@@ -82,8 +82,7 @@ impl Connection {
         timeout: Option<Duration>,
     ) -> io::Result<()> {
         let now = Instant::now();
-        let (machine, _) = Machine::connect();
-        let mut inner = Inner::new(machine);
+        let mut inner = Inner::new(Machine::connect());
         inner.deadline = timeout.and_then(|timeout| now.checked_add(timeout));
         let key = cm.new_key();
         let connection = Self::new(cm, qp, key, Some(remote), param, inner);

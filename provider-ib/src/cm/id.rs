@@ -13,6 +13,7 @@ use verbs_dl::Libraries;
 use verbs_dl::types::*;
 
 use crate::device::{checked, renumber, set_nonblocking};
+use crate::qp::Qp;
 
 /// The timeout for resolving a peer's link address or a path, in milliseconds.
 const RESOLVE_MS: i32 = 4000;
@@ -355,6 +356,17 @@ impl Drop for Id {
         // SAFETY: the id was created or received once, and is destroyed once. Its events were
         // acknowledged when they were read, so this does not wait for another thread.
         unsafe { self.cm().rdma_destroy_id(self.as_ptr()) };
+    }
+}
+
+impl ConnParam {
+    pub(crate) fn of(qp: &Qp, depth: Depth, private_data: &[u8]) -> Self {
+        Self {
+            private_data: private_data.to_vec(),
+            depth,
+            has_srq: qp.has_srq(),
+            qp_number: qp.num(),
+        }
     }
 }
 

@@ -168,10 +168,11 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Creates the machine of a connection that this end requests, and returns its first action.
-    pub(crate) fn connect() -> (Self, &'static [Action]) {
+    /// Creates the machine of a connection that this end requests. Its first action is
+    /// [`Action::ResolveAddress`].
+    pub(crate) fn connect() -> Self {
         let state = State::ResolvingAddress;
-        (Self { state }, &[ResolveAddress])
+        Self { state }
     }
 
     /// Creates the machine of a connection whose request has been accepted.

@@ -229,12 +229,7 @@ impl Cm {
         check_private_data(&self.shared, params.private_data)?;
         check_route(self.shared.device.address, params.remote)?;
         qp.begin_attempt()?;
-        let param = ConnParam {
-            private_data: params.private_data.to_vec(),
-            depth: own_depth(qp),
-            has_srq: qp.has_srq(),
-            qp_number: qp.num(),
-        };
+        let param = ConnParam::of(qp, own_depth(qp), params.private_data);
         Connection::connect(self, qp, params.remote, param, params.timeout).map_err(|error| {
             qp.abandon_attempt();
             refused(error)

@@ -21,8 +21,7 @@ use std::io;
 use verbs_dl::types::*;
 
 use super::machine::{Event, Refusal};
-use crate::quirks::Quirks;
-use crate::transport::Transport;
+use crate::quirks::{Quirks, Transport};
 
 /// The private data that a request carries on InfiniBand: 92 bytes, less the 36 in which the
 /// connection manager sends the addresses (InfiniBand specification, annex A11).

@@ -9,8 +9,8 @@ use verbs_dl::types::*;
 
 use super::QpParts;
 use crate::device::{checked, of, refused};
+use crate::quirks::Transport;
 use crate::shared::Shared;
-use crate::transport::Transport;
 
 /// A queue pair of the device, destroyed on drop. The pointer is null once it is destroyed.
 #[derive(Debug)]

@@ -477,14 +477,12 @@ mod tests {
     use access_layer::rnic::{Access, Sge};
 
     use super::*;
+    use crate::quirks::{SIW_VENDOR, Transport};
     use crate::rnic::IbRnic;
-    use crate::transport::Transport;
-
-    const SIW: u32 = 0x0062_6d74;
 
     #[test]
     fn reads_that_are_overtaken_are_late_and_never_silent() {
-        let siw = Quirks::of(Transport::Iwarp, SIW);
+        let siw = Quirks::of(Transport::Iwarp, SIW_VENDOR);
         let rxe = Quirks::of(Transport::InfiniBand, 0);
         for silent in [false, true] {
             let usual = if silent {
@@ -537,7 +535,7 @@ mod tests {
 
     #[test]
     fn a_read_is_not_fenced_where_that_would_stop_the_queue() {
-        let siw = Quirks::of(Transport::Iwarp, SIW);
+        let siw = Quirks::of(Transport::Iwarp, SIW_VENDOR);
         let rxe = Quirks::of(Transport::InfiniBand, 0);
         assert!(!takes_fence(siw, IBV_WR_RDMA_READ));
         assert!(takes_fence(rxe, IBV_WR_RDMA_READ));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::fake_device;
 use crate::qp::Lifecycle;
-use crate::transport::Transport;
+use crate::quirks::Transport;
 use access_layer::rnic::{AsyncEvent, CqToken, EventUpcall, ListenToken};
 
 /// The reported events of connections.
@@ -27,12 +27,7 @@ fn established(reports: &Arc<Reports>, transport: Transport) -> (Arc<Qp>, Arc<Co
     let shared = fake_device::open(reports.clone(), transport);
     let qp = fake_device::connecting(&shared, QpToken(1));
     let cm = Arc::new(Cm::new(shared));
-    let param = ConnParam {
-        private_data: Vec::new(),
-        depth: Depth::default(),
-        has_srq: false,
-        qp_number: 0,
-    };
+    let param = ConnParam::of(&qp, Depth::default(), &[]);
     let key = cm.new_key();
     let inner = Inner::new(Machine::accept());
     let connection = Connection::new(&cm, &qp, key, None, param, inner);
