@@ -58,23 +58,7 @@ impl Device {
         let libraries = Arc::new(libraries);
         let served = find(&libraries, config)?;
         let context = open_by_name(&libraries, &served.name)?;
-        let Served {
-            name,
-            port,
-            address,
-        } = served;
-        let mut device = Self {
-            libraries,
-            context,
-            name,
-            address,
-            port,
-            transport: Transport::InfiniBand,
-            attr: ibv_device_attr::default(),
-            port_attr: ibv_port_attr::default(),
-            quirks: Quirks::of(Transport::InfiniBand, 0),
-            offset_guard: None,
-        };
+        let mut device = Self::new(libraries, context, served, Transport::InfiniBand);
         device.query()?;
         device.quirks = Quirks::of(device.transport, device.attr.vendor_id);
         if !device.quirks.maps_any_offset {
@@ -92,12 +76,26 @@ impl Device {
         context: NonNull<ibv_context>,
         transport: Transport,
     ) -> Self {
+        let served = Served {
+            name: "fake".to_owned(),
+            port: 1,
+            address: ([127, 0, 0, 1], 0).into(),
+        };
+        Self::new(libraries, context, served, transport)
+    }
+
+    fn new(
+        libraries: Arc<Libraries>,
+        context: NonNull<ibv_context>,
+        served: Served,
+        transport: Transport,
+    ) -> Self {
         Self {
             libraries,
             context,
-            name: "fake".to_owned(),
-            address: ([127, 0, 0, 1], 0).into(),
-            port: 1,
+            name: served.name,
+            address: served.address,
+            port: served.port,
             transport,
             attr: ibv_device_attr::default(),
             port_attr: ibv_port_attr::default(),

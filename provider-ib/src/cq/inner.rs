@@ -548,14 +548,7 @@ mod tests {
     impl Device {
         /// Posts a receive, and makes the device complete it when it is asked next.
         fn receive(&self) -> VecDeque<ibv_wc> {
-            let posted = Posted {
-                wr_id: 7,
-                len: 1,
-                opcode: WcOpcode::Recv,
-                wants_completion: true,
-                signalled: true,
-                at: At::Device,
-            };
+            let posted = Posted::receive(7, 1, true);
             let ticket = Ticket {
                 kind: Kind::Recv,
                 epoch: 0,

@@ -51,18 +51,10 @@ pub(super) fn received(work: &Work, posted: &Posted, wc: &ibv_wc) -> Completion 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::At;
     use access_layer::rnic::QpToken;
 
     fn posted() -> Posted {
-        Posted {
-            wr_id: 5,
-            len: 100,
-            opcode: WcOpcode::Recv,
-            wants_completion: true,
-            signalled: true,
-            at: At::Device,
-        }
+        Posted::receive(5, 100, true)
     }
 
     fn entry(opcode: ibv_wc_opcode, flags: ibv_wc_flags) -> ibv_wc {

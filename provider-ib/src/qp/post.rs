@@ -36,11 +36,7 @@ enum Way {
 /// A work request without its number.
 struct Request {
     wr: ibv_send_wr,
-    opcode: WcOpcode,
-    len: u32,
-    wr_id: u64,
-    wants_completion: bool,
-    signalled: bool,
+    posted: Posted,
 }
 
 /// A posted bind.
@@ -59,7 +55,7 @@ impl Qp {
         let mut request = self.request(wr, &segments)?;
         request.wr.sg_list = segments.as_mut_ptr();
         request.wr.num_sge = segments.count();
-        let inline = matches!(request.opcode, WcOpcode::Send | WcOpcode::RdmaWrite)
+        let inline = matches!(request.posted.opcode, WcOpcode::Send | WcOpcode::RdmaWrite)
             && segments.total() <= self.inline_max
             && segments.total() > 0
             && self.shared.regions.cover(segments.as_slice());
@@ -77,19 +73,20 @@ impl Qp {
     /// Builds the device's request, without the segments.
     fn request(&self, wr: &SendWr<'_>, segments: &Segments<'_>) -> Result<Request, RnicError> {
         let mut out = ibv_send_wr::default();
-        let (opcode, done, len) = self.set_operation(&mut out, wr.op, segments)?;
-        out.opcode = opcode;
-        if wr.fence && takes_fence(self.shared.device.quirks(), opcode) {
+        let (wr_opcode, opcode, len) = self.set_operation(&mut out, wr.op, segments)?;
+        out.opcode = wr_opcode;
+        if wr.fence && takes_fence(self.shared.device.quirks(), wr_opcode) {
             out.send_flags |= IBV_SEND_FENCE;
         }
-        Ok(Request {
-            wr: out,
-            opcode: done,
-            len,
+        let posted = Posted {
             wr_id: wr.wr_id,
+            len,
+            opcode,
             wants_completion: wr.completion,
             signalled: wr.signalled,
-        })
+            at: At::Device,
+        };
+        Ok(Request { wr: out, posted })
     }
 
     /// Fills in the operation. Returns the device's opcode, the opcode of the completion, and the
@@ -264,7 +261,7 @@ impl Qp {
         post: impl FnOnce(*mut ibv_qp, *mut ibv_send_wr) -> std::io::Result<()>,
     ) -> Result<Option<u32>, RnicError> {
         let mut side = lock(&self.send);
-        let mut posted = request.posted();
+        let mut posted = request.posted;
         match self.way_of_sends()? {
             Way::Device => {}
             Way::Wait => return record(&self.work.sends, &posted, At::NotPosted).map(|_| None),
@@ -276,8 +273,8 @@ impl Qp {
         }
         // The device frees its slots by completions, so at least one request in `silent_max` is
         // signalled.
-        let may_be_silent = !request.wants_completion && side.silent + 1 < self.silent_max;
-        posted.at = completed_by(self.shared.device.quirks(), request.opcode, may_be_silent);
+        let may_be_silent = !posted.wants_completion && side.silent + 1 < self.silent_max;
+        posted.at = completed_by(self.shared.device.quirks(), posted.opcode, may_be_silent);
         let silent = posted.at == At::DeviceSilently;
         let sequence = record(&self.work.sends, &posted, posted.at)?;
         request.wr.wr_id = self.ticket(Kind::Send, sequence);
@@ -298,14 +295,7 @@ impl Qp {
     pub(crate) fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), RnicError> {
         let needs_one = !self.shared.device.quirks().receives_without_segments;
         let mut segments = Segments::of_receive(wr.sgl, self.attr.recv_sge_max, needs_one)?;
-        let posted = Posted {
-            wr_id: wr.wr_id,
-            len: segments.total(),
-            opcode: WcOpcode::Recv,
-            wants_completion: true,
-            signalled: wr.signalled,
-            at: At::Device,
-        };
+        let posted = Posted::receive(wr.wr_id, segments.total(), wr.signalled);
         let side = lock(&self.recv);
         match self.lifecycle() {
             Lifecycle::Idle | Lifecycle::Connecting | Lifecycle::Connected => {}
@@ -385,19 +375,6 @@ impl Qp {
     }
 }
 
-impl Request {
-    fn posted(&self) -> Posted {
-        Posted {
-            wr_id: self.wr_id,
-            len: self.len,
-            opcode: self.opcode,
-            wants_completion: self.wants_completion,
-            signalled: self.signalled,
-            at: At::Device,
-        }
-    }
-}
-
 /// Returns the way in which the device completes a request.
 #[inline]
 fn completed_by(quirks: Quirks, opcode: WcOpcode, may_be_silent: bool) -> At {
@@ -440,14 +417,15 @@ fn bind_request<R: Rnic>(bind: &BindMw<'_, R>) -> Request {
     if bind.fence {
         wr.send_flags |= IBV_SEND_FENCE;
     }
-    Request {
-        wr,
-        opcode: WcOpcode::BindMw,
-        len: bind.range.len,
+    let posted = Posted {
         wr_id: bind.wr_id,
+        len: bind.range.len,
+        opcode: WcOpcode::BindMw,
         wants_completion: bind.completion,
         signalled: bind.signalled,
-    }
+        at: At::Device,
+    };
+    Request { wr, posted }
 }
 
 fn set_remote(wr: &mut ibv_send_wr, remote_addr: u64, rkey: u32) {
