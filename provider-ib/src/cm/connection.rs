@@ -199,11 +199,7 @@ impl Connection {
             kind => (rules::plain_event(kind, self.qp_has_failed()), Vec::new()),
         };
         let Some(event) = event else { return };
-        let (is_reply, is_refusal) = (
-            matches!(event, Event::Replied | Event::Established),
-            matches!(event, Event::Refused { .. }),
-        );
-        if is_reply || is_refusal {
+        if let Event::Replied | Event::Established | Event::Refused { .. } = event {
             inner.is_unanswered = false;
         }
         // On InfiniBand the reply carries the private data, not the confirmation that follows.
@@ -217,8 +213,7 @@ impl Connection {
 
     pub(super) fn on_time(self: &Arc<Self>, now: Instant) {
         let mut inner = lock(&self.inner);
-        let event = self.due_event(&mut inner, now);
-        match event {
+        match self.due_event(&mut inner, now) {
             Some(event) => self.advance(&mut inner, event),
             None => self.reschedule(&inner),
         }
