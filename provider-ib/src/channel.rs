@@ -10,7 +10,6 @@ use verbs_dl::types::*;
 
 use crate::device::{Device, refused, renumber, set_nonblocking};
 
-/// The channel.
 #[derive(Debug)]
 pub(crate) struct Channel {
     hw: NonNull<ibv_comp_channel>,
@@ -36,7 +35,6 @@ impl Channel {
         Ok(channel)
     }
 
-    /// The channel itself, for calls that take it.
     pub(crate) fn hw(&self) -> *mut ibv_comp_channel {
         self.hw.as_ptr()
     }

@@ -13,7 +13,6 @@ use access_layer::rnic::RnicError;
 /// The default longest inline message, in bytes: the value that OFA's providers request.
 const INLINE_DEFAULT: u32 = 64;
 
-/// Settings of one interface adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
     /// Network device, address, host name or verbs device.
@@ -26,7 +25,6 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Parses an `ia_params` string.
     pub(crate) fn parse(ia_params: &str) -> Result<Self, RnicError> {
         let mut words = ia_params.split_ascii_whitespace();
         let adapter = words.next().ok_or_else(|| bad("no device is named"))?;

@@ -22,15 +22,13 @@ use verbs_dl::types::*;
 
 use crate::config::Config;
 use crate::offset_guard::OffsetGuard;
-use crate::quirks::Quirks;
-use crate::transport::Transport;
+use crate::quirks::{Quirks, Transport};
 
 /// An open device and its attributes.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) libraries: Arc<Libraries>,
     context: NonNull<ibv_context>,
-    /// Name of the verbs device.
     pub(crate) name: String,
     /// Address of the interface adapter, with port 0.
     pub(crate) address: SocketAddr,
@@ -47,7 +45,6 @@ unsafe impl Send for Device {}
 // SAFETY: contexts and library functions may be used by any thread (ibv_open_device(3)).
 unsafe impl Sync for Device {}
 
-/// The device that serves an address.
 struct Served {
     name: String,
     port: u8,
@@ -61,21 +58,7 @@ impl Device {
         let libraries = Arc::new(libraries);
         let served = find(&libraries, config)?;
         let context = open_by_name(&libraries, &served.name)?;
-        let (Served { name, port, address }, attr, port_attr) =
-            // SAFETY: structures of numbers, for which zero is a value.
-            (served, unsafe { std::mem::zeroed() }, unsafe { std::mem::zeroed() });
-        let mut device = Self {
-            libraries,
-            context,
-            name,
-            address,
-            port,
-            transport: Transport::InfiniBand,
-            attr,
-            port_attr,
-            quirks: Quirks::of(Transport::InfiniBand, 0),
-            offset_guard: None,
-        };
+        let mut device = Self::new(libraries, context, served, Transport::InfiniBand);
         device.query()?;
         device.quirks = Quirks::of(device.transport, device.attr.vendor_id);
         if !device.quirks.maps_any_offset {
@@ -86,7 +69,41 @@ impl Device {
         Ok(device)
     }
 
-    /// The deviations of this device.
+    /// Creates a device for tests, which must not be dropped: `libraries` cannot close it.
+    #[cfg(test)]
+    pub(crate) fn fake(
+        libraries: Arc<Libraries>,
+        context: NonNull<ibv_context>,
+        transport: Transport,
+    ) -> Self {
+        let served = Served {
+            name: "fake".to_owned(),
+            port: 1,
+            address: ([127, 0, 0, 1], 0).into(),
+        };
+        Self::new(libraries, context, served, transport)
+    }
+
+    fn new(
+        libraries: Arc<Libraries>,
+        context: NonNull<ibv_context>,
+        served: Served,
+        transport: Transport,
+    ) -> Self {
+        Self {
+            libraries,
+            context,
+            name: served.name,
+            address: served.address,
+            port: served.port,
+            transport,
+            attr: ibv_device_attr::default(),
+            port_attr: ibv_port_attr::default(),
+            quirks: Quirks::of(transport, 0),
+            offset_guard: None,
+        }
+    }
+
     pub(crate) fn quirks(&self) -> Quirks {
         self.quirks
     }
@@ -125,7 +142,6 @@ impl Device {
         }
     }
 
-    /// The open context, for calls that take it.
     pub(crate) fn context(&self) -> *mut ibv_context {
         self.context.as_ptr()
     }

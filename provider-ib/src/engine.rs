@@ -17,11 +17,13 @@ use host::descriptors::out_of_the_way;
 use host::locks::lock;
 use host::threads::spawn_quiet;
 
-/// Maximum number of events of one `epoll_wait`.
 const BATCH: usize = 32;
 
 /// The time between two rounds of the thread if its descriptor is lost.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// The sources of events, each at the place of its number.
+const SOURCES: [Source; 4] = [Source::Wake, Source::Cm, Source::Device, Source::Channel];
 
 /// The source of the events of a watched descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,18 +45,17 @@ pub(crate) struct Engine {
     wake: OwnedFd,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
-    tasks: Mutex<Tasks>,
+    tasks: Mutex<Vec<Task>>,
 }
 
-/// The work that other threads have queued for the engine's thread.
-#[derive(Debug, Default)]
-pub(crate) struct Tasks {
-    /// Queue pairs whose work failed.
-    pub(crate) failed: Vec<QpToken>,
-    /// The numbers of completion queues to check.
-    pub(crate) cqs: Vec<u32>,
-    /// Events to report unchanged.
-    pub(crate) events: Vec<AsyncEvent>,
+/// The work that other threads queue for the engine's thread.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// A work request of a queue pair failed, so the connection manager breaks its connection.
+    BreakConnection(QpToken),
+    /// The completion queue of this number may have a completion for which it is armed.
+    CheckCq(u32),
+    Report(AsyncEvent),
 }
 
 impl Engine {
@@ -91,7 +92,7 @@ impl Engine {
     pub(crate) fn watch(&self, fd: RawFd, source: Source) -> io::Result<()> {
         let mut event = libc::epoll_event {
             events: (libc::EPOLLIN | libc::EPOLLET) as u32,
-            u64: source.encode(),
+            u64: source as u64,
         };
         let (epoll, add) = (self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD);
         // SAFETY: the event is of this frame.
@@ -101,7 +102,6 @@ impl Engine {
         }
     }
 
-    /// Removes a descriptor.
     pub(crate) fn unwatch(&self, fd: RawFd) {
         let (epoll, del) = (self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL);
         // SAFETY: the call takes no event. An error, for an unwatched descriptor, does not matter.
@@ -117,22 +117,9 @@ impl Engine {
         unsafe { libc::syscall(libc::SYS_write, fd, &raw const one, size_of::<u64>()) };
     }
 
-    /// Records that a work request of a queue pair failed; the connection manager then breaks its
-    /// connection.
-    pub(crate) fn report_failed(&self, qp: QpToken) {
-        lock(&self.tasks).failed.push(qp);
-        self.wake();
-    }
-
-    /// Makes the thread check a completion queue.
-    pub(crate) fn check_cq(&self, number: u32) {
-        lock(&self.tasks).cqs.push(number);
-        self.wake();
-    }
-
-    /// Makes the thread report an event.
-    pub(crate) fn report_event(&self, event: AsyncEvent) {
-        lock(&self.tasks).events.push(event);
+    /// Queues work for the thread.
+    pub(crate) fn submit(&self, task: Task) {
+        lock(&self.tasks).push(task);
         self.wake();
     }
 
@@ -150,7 +137,6 @@ impl Engine {
         }
     }
 
-    /// True once the thread must end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -170,7 +156,7 @@ impl Engine {
             thread::sleep(PAUSE);
         }
         let ready = events.into_iter().take(usize::try_from(count).unwrap_or(0));
-        ready.filter_map(|event| Source::decode(event.u64))
+        ready.filter_map(|event| SOURCES.get(event.u64 as usize).copied())
     }
 
     /// Makes the descriptor of [`wake`](Self::wake) unreadable again.
@@ -181,8 +167,7 @@ impl Engine {
         unsafe { libc::read(fd, (&raw mut count).cast(), size_of::<u64>()) };
     }
 
-    /// Takes the queued work.
-    pub(crate) fn take_tasks(&self) -> Tasks {
+    pub(crate) fn take_tasks(&self) -> Vec<Task> {
         std::mem::take(&mut *lock(&self.tasks))
     }
 }
@@ -192,27 +177,6 @@ fn millis_until(deadline: Instant) -> i32 {
     let left = deadline.saturating_duration_since(Instant::now());
     let left = left + Duration::from_micros(999);
     i32::try_from(left.as_millis()).unwrap_or(i32::MAX)
-}
-
-impl Source {
-    fn encode(self) -> u64 {
-        match self {
-            Self::Wake => 0,
-            Self::Cm => 1,
-            Self::Device => 2,
-            Self::Channel => 3,
-        }
-    }
-
-    fn decode(word: u64) -> Option<Self> {
-        match word {
-            0 => Some(Self::Wake),
-            1 => Some(Self::Cm),
-            2 => Some(Self::Device),
-            3 => Some(Self::Channel),
-            _ => None,
-        }
-    }
 }
 
 fn owned(fd: RawFd) -> io::Result<OwnedFd> {
@@ -229,10 +193,7 @@ mod tests {
 
     #[test]
     fn sources_are_decoded_as_encoded() {
-        for source in [Source::Wake, Source::Cm, Source::Device, Source::Channel] {
-            assert_eq!(Source::decode(source.encode()), Some(source));
-        }
-        assert_eq!(Source::decode(7 << 32), None);
+        assert!(SOURCES.map(|source| source as usize).into_iter().eq(0..4));
     }
 
     #[test]

@@ -24,8 +24,7 @@ enum DeviceEvent {
 
 /// Takes all events of the device and reports them, on the engine's thread.
 pub(crate) fn take_all(adapter: &Adapter) {
-    // SAFETY: a structure of numbers and pointers, for which zero is a value.
-    let mut event: ibv_async_event = unsafe { std::mem::zeroed() };
+    let mut event = ibv_async_event::default();
     let device = &adapter.shared.device;
     let (verbs, context) = (&device.libraries.verbs, device.context());
     // SAFETY: the device is open, its descriptor does not block, the out-pointer is of this frame.
@@ -113,8 +112,7 @@ mod tests {
 
     #[test]
     fn events_of_a_shared_receive_queue_name_it() {
-        // SAFETY: structures of numbers and pointers, for which zero is a value.
-        let (mut srq, mut event): (ibv_srq, ibv_async_event) = unsafe { std::mem::zeroed() };
+        let (mut srq, mut event) = (ibv_srq::default(), ibv_async_event::default());
         srq.srq_context = ptr::without_provenance_mut(7);
         event.element.srq = &raw mut srq;
         for (kind, expected) in [

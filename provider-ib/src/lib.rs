@@ -13,7 +13,8 @@
 //! | `engine`, `thread` | events for which no consumer waits, and the thread that serves them |
 //! | `events` | asynchronous events of the device |
 //! | `config`, `device` | settings in `dat.conf`, and the device that they name |
-//! | `transport`, `quirks` | the transport of a device, and deviations of devices |
+//! | `quirks` | the transport of a device, and deviations of devices |
+//! | `fake_device` | a device for tests |
 //! | `offset_guard` | keeps queues away from an offset that libsiw cannot map |
 //!
 //! The libraries are loaded when an interface is opened (crate `verbs-dl`), so this provider builds
@@ -40,6 +41,8 @@ mod cq;
 mod device;
 mod engine;
 mod events;
+#[cfg(test)]
+mod fake_device;
 mod memory;
 mod objects;
 mod offset_guard;
@@ -52,11 +55,10 @@ mod segments;
 mod shared;
 mod srq;
 mod thread;
-mod transport;
 mod work;
 
 pub use cm::request::IbRequest;
-pub use objects::{IbCq, IbListener, IbMr, IbMw, IbPd, IbQp, IbSrq};
+pub use objects::{IbListener, IbQp};
 pub use rnic::IbRnic;
 
 /// An allocator with a reserve: without memory, the calls that need some return an error.

@@ -13,7 +13,7 @@ use crate::shared::Shared;
 
 /// A protection domain.
 #[derive(Debug)]
-pub(crate) struct Pd {
+pub struct Pd {
     hw: NonNull<ibv_pd>,
     /// Regions that the device refused to deregister.
     stuck: Mutex<Stuck>,
@@ -45,9 +45,8 @@ unsafe impl Sync for Pd {}
 
 impl Pd {
     pub(crate) fn new(shared: &Arc<Shared>) -> Result<Arc<Self>, RnicError> {
-        let device = &shared.device;
         // SAFETY: the device is open.
-        let hw = unsafe { device.libraries.verbs.ibv_alloc_pd(device.context()) };
+        let hw = unsafe { shared.verbs().ibv_alloc_pd(shared.device.context()) };
         let hw = NonNull::new(hw).ok_or_else(|| refused(Resource::ProtectionDomain))?;
         Ok(Arc::new(Self {
             hw,
@@ -64,7 +63,7 @@ impl Pd {
     fn dereg(&self, mr: *mut ibv_mr) -> io::Result<()> {
         // SAFETY: registered by `Mr::register`; the caller drops its pointer once the region is
         // deregistered.
-        checked(unsafe { self.shared.device.libraries.verbs.ibv_dereg_mr(mr) })
+        checked(unsafe { self.shared.verbs().ibv_dereg_mr(mr) })
     }
 
     pub(crate) fn hw(&self) -> *mut ibv_pd {
@@ -76,13 +75,13 @@ impl Drop for Pd {
     fn drop(&mut self) {
         self.retry_stuck_regions();
         // SAFETY: created by `Pd::new`; every object in the domain keeps it alive, so none is left.
-        unsafe { self.shared.device.libraries.verbs.ibv_dealloc_pd(self.hw()) };
+        unsafe { self.shared.verbs().ibv_dealloc_pd(self.hw()) };
     }
 }
 
-/// A memory region.
+/// A memory region. When its drop returns, the device does not access the memory any more.
 #[derive(Debug)]
-pub(crate) struct Mr {
+pub struct Mr {
     hw: NonNull<ibv_mr>,
     pd: Arc<Pd>,
 }
@@ -117,7 +116,7 @@ impl Mr {
         if device.attr.max_mw > 0 {
             flags |= IBV_ACCESS_MW_BIND;
         }
-        let verbs = &device.libraries.verbs;
+        let verbs = pd.shared.verbs();
         // SAFETY: the domain is alive; the kernel checks that the memory is mapped.
         let hw = unsafe { verbs.ibv_reg_mr_iova(pd.hw(), addr, len, first, flags as i32) };
         let hw = NonNull::new(hw).ok_or_else(|| refused(Resource::MemoryRegion))?;

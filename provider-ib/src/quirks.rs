@@ -1,9 +1,17 @@
-//! Deviations of devices from the verbs specification, one name each.
+//! The transports, and deviations of devices from the verbs specification, one name each.
 //!
 //! A device is identified by its driver's name (`siw`), through the vendor id, because a device can
 //! be renamed. A quirk relaxes a rule for that device alone.
 
-use crate::transport::Transport;
+/// The transport of a device. Each difference between transports has a name, by which the code
+/// queries it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// InfiniBand and RoCE.
+    InfiniBand,
+    /// MPA over TCP.
+    Iwarp,
+}
 
 /// The deviations of one device. Each field is true if its statement holds for the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +61,6 @@ pub(crate) struct Quirks {
 pub(crate) const SIW_VENDOR: u32 = 0x0062_6d74;
 
 impl Quirks {
-    /// The quirks of a device.
     pub(crate) fn of(transport: Transport, vendor: u32) -> Self {
         let is_iwarp = transport == Transport::Iwarp;
         let is_siw = is_iwarp && vendor == SIW_VENDOR;

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::cq::Cq;
 use crate::device::Device;
 use crate::memory::{Mr, Pd};
-use crate::objects::{IbCq, IbListener, IbMr, IbMw, IbPd, IbQp, IbSrq};
+use crate::objects::{IbListener, IbQp};
 use crate::qp::{Mw, Qp, QpParts};
 use crate::segments::SGE_MAX;
 use crate::shared::Shared;
@@ -43,12 +43,12 @@ impl std::fmt::Debug for IbRnic {
 }
 
 impl Rnic for IbRnic {
-    type Pd = IbPd;
-    type Cq = IbCq;
-    type Srq = IbSrq;
+    type Pd = Arc<Pd>;
+    type Cq = Arc<Cq>;
+    type Srq = Arc<Srq>;
     type Qp = IbQp;
-    type Mr = IbMr;
-    type Mw = IbMw;
+    type Mr = Mr;
+    type Mw = Arc<Mw>;
     type Listener = IbListener;
     type ArmedSocket = std::convert::Infallible;
     type ConnReq = IbRequest;
@@ -77,36 +77,36 @@ impl Rnic for IbRnic {
         self.adapter.cm.shutdown();
     }
 
-    fn create_pd(&self) -> Result<IbPd, RnicError> {
-        Pd::new(self.shared()).map(|pd| IbPd { pd })
+    fn create_pd(&self) -> Result<Arc<Pd>, RnicError> {
+        Pd::new(self.shared())
     }
 
-    fn create_cq(&self, depth: u32, token: CqToken) -> Result<IbCq, RnicError> {
+    fn create_cq(&self, depth: u32, token: CqToken) -> Result<Arc<Cq>, RnicError> {
         if depth > self.attr.cqe_max {
             return Err(RnicError::InvalidArgument("completion queue depth"));
         }
-        Cq::new(self.shared(), &self.adapter.cqs, depth, token).map(|cq| IbCq { cq })
+        Cq::new(self.shared(), &self.adapter.cqs, depth, token)
     }
 
-    fn resize_cq(&self, cq: &IbCq, depth: u32) -> Result<(), RnicError> {
+    fn resize_cq(&self, cq: &Arc<Cq>, depth: u32) -> Result<(), RnicError> {
         if depth > self.attr.cqe_max {
             return Err(RnicError::InvalidArgument("completion queue depth"));
         }
-        cq.cq.resize(depth)
+        cq.resize(depth)
     }
 
-    fn poll_cq(&self, cq: &IbCq, out: &mut [Completion]) -> usize {
-        cq.cq.poll(out)
+    fn poll_cq(&self, cq: &Arc<Cq>, out: &mut [Completion]) -> usize {
+        cq.poll(out)
     }
 
-    fn arm_cq(&self, cq: &IbCq, solicited_only: bool) -> bool {
-        cq.cq.arm(solicited_only)
+    fn arm_cq(&self, cq: &Arc<Cq>, solicited_only: bool) -> bool {
+        cq.arm(solicited_only)
     }
 
-    fn has_unannounced(&self, cqs: &[&IbCq]) -> bool {
+    fn has_unannounced(&self, cqs: &[&Arc<Cq>]) -> bool {
         // If the check of a queue finds completions, an upcall wakes the caller. Queues beyond
         // `CHECKED_MAX` wake the caller by an event in the completion channel.
-        cqs.iter().take(CHECKED_MAX).for_each(|cq| cq.cq.check());
+        cqs.iter().take(CHECKED_MAX).for_each(|cq| cq.check());
         false
     }
 
@@ -124,26 +124,26 @@ impl Rnic for IbRnic {
 
     fn create_qp(
         &self,
-        pd: &IbPd,
-        send_cq: Option<&IbCq>,
-        recv_cq: Option<&IbCq>,
-        srq: Option<&IbSrq>,
+        pd: &Arc<Pd>,
+        send_cq: Option<&Arc<Cq>>,
+        recv_cq: Option<&Arc<Cq>>,
+        srq: Option<&Arc<Srq>>,
         attr: &QpAttr,
         token: QpToken,
     ) -> Result<IbQp, RnicError> {
         self.check_limits(attr)?;
-        if srq.is_some_and(|srq| !Arc::ptr_eq(&srq.srq.pd, &pd.pd)) {
+        if srq.is_some_and(|srq| !Arc::ptr_eq(&srq.pd, pd)) {
             return Err(RnicError::InvalidArgument(
                 "shared receive queue of another domain",
             ));
         }
         let spare = || Cq::new(self.shared(), &self.adapter.cqs, 1, CqToken(0));
-        let or_spare = |cq: Option<&IbCq>| cq.map_or_else(spare, |cq| Ok(cq.cq.clone()));
+        let or_spare = |cq: Option<&Arc<Cq>>| cq.map_or_else(spare, |cq| Ok(cq.clone()));
         let parts = QpParts {
-            pd: pd.pd.clone(),
+            pd: pd.clone(),
             send_cq: or_spare(send_cq.or(recv_cq))?,
             recv_cq: or_spare(recv_cq.or(send_cq))?,
-            srq: srq.map(|srq| srq.srq.clone()),
+            srq: srq.cloned(),
         };
         let qp = Qp::new(self.shared(), &self.adapter.qps, parts, *attr, token)?;
         let cm = self.adapter.cm.clone();
@@ -166,12 +166,12 @@ impl Rnic for IbRnic {
         qp.qp.pending()
     }
 
-    fn register_mr(&self, pd: &IbPd, request: &RegisterMr) -> Result<IbMr, RnicError> {
-        Mr::register(&pd.pd, request).map(|mr| IbMr { mr })
+    fn register_mr(&self, pd: &Arc<Pd>, request: &RegisterMr) -> Result<Mr, RnicError> {
+        Mr::register(pd, request)
     }
 
-    fn mr_keys(&self, mr: &IbMr) -> MrKeys {
-        mr.mr.keys()
+    fn mr_keys(&self, mr: &Mr) -> MrKeys {
+        mr.keys()
     }
 
     fn listen(
@@ -208,47 +208,46 @@ impl Rnic for IbRnic {
         qp.cm.disconnect(qp.qp.token, abrupt);
     }
 
-    fn create_mw(&self, pd: &IbPd) -> Result<IbMw, RnicError> {
-        Mw::new(&self.adapter.qps, &pd.pd).map(|mw| IbMw { mw })
+    fn create_mw(&self, pd: &Arc<Pd>) -> Result<Arc<Mw>, RnicError> {
+        Mw::new(&self.adapter.qps, pd)
     }
 
-    fn bind_mw(&self, qp: &IbQp, mw: &IbMw, bind: &BindMw<'_, Self>) -> Result<u32, RnicError> {
-        let mr = bind.mr.map(|mr| &mr.mr);
-        mw.mw.bind(&qp.qp, mr, bind)
+    fn bind_mw(&self, qp: &IbQp, mw: &Arc<Mw>, bind: &BindMw<'_, Self>) -> Result<u32, RnicError> {
+        mw.bind(&qp.qp, bind.mr, bind)
     }
 
     fn create_srq(
         &self,
-        pd: &IbPd,
+        pd: &Arc<Pd>,
         depth: u32,
         sge_max: u32,
         token: SrqToken,
-    ) -> Result<IbSrq, RnicError> {
+    ) -> Result<Arc<Srq>, RnicError> {
         if depth > self.attr.srq_wr_max || sge_max > self.attr.sge_max {
             return Err(RnicError::InvalidArgument(
                 "shared receive queue attributes",
             ));
         }
-        Srq::new(&pd.pd, depth, sge_max, token).map(|srq| IbSrq { srq })
+        Srq::new(pd, depth, sge_max, token)
     }
 
-    fn post_srq_recv(&self, srq: &IbSrq, wr: &RecvWr<'_>) -> Result<(), RnicError> {
-        srq.srq.post(wr)
+    fn post_srq_recv(&self, srq: &Arc<Srq>, wr: &RecvWr<'_>) -> Result<(), RnicError> {
+        srq.post(wr)
     }
 
-    fn resize_srq(&self, srq: &IbSrq, depth: u32) -> Result<(), RnicError> {
+    fn resize_srq(&self, srq: &Arc<Srq>, depth: u32) -> Result<(), RnicError> {
         if depth > self.attr.srq_wr_max {
             return Err(RnicError::InvalidArgument("shared receive queue depth"));
         }
-        srq.srq.resize(depth)
+        srq.resize(depth)
     }
 
-    fn arm_srq(&self, srq: &IbSrq, limit: u32) -> Result<(), RnicError> {
-        srq.srq.arm(limit)
+    fn arm_srq(&self, srq: &Arc<Srq>, limit: u32) -> Result<(), RnicError> {
+        srq.arm(limit)
     }
 
-    fn srq_available(&self, srq: &IbSrq) -> Option<u32> {
-        Some(srq.srq.available())
+    fn srq_available(&self, srq: &Arc<Srq>) -> Option<u32> {
+        Some(srq.available())
     }
 }
 

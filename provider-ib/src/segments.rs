@@ -20,7 +20,6 @@ pub(crate) struct Segments<'a> {
     total: u32,
 }
 
-/// An empty segment.
 const EMPTY: Sge = Sge {
     addr: 0,
     len: 0,
@@ -34,7 +33,6 @@ enum List<'a> {
 }
 
 impl<'a> Segments<'a> {
-    /// Checks a list.
     #[inline]
     pub(crate) fn of(sgl: &'a [Sge], max: u32) -> Result<Self, RnicError> {
         if sgl.len() > (max as usize).min(SGE_MAX) {
@@ -63,7 +61,6 @@ impl<'a> Segments<'a> {
         Ok(segments)
     }
 
-    /// The length of all segments, in bytes.
     pub(crate) fn total(&self) -> u32 {
         self.total
     }

@@ -5,6 +5,8 @@ use std::sync::atomic::AtomicBool;
 
 use access_layer::rnic::{EventUpcall, RnicError};
 
+use verbs_dl::verbs::IbVerbs;
+
 use crate::channel::Channel;
 use crate::config::Config;
 use crate::device::Device;
@@ -25,7 +27,6 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Opens the device.
     pub(crate) fn open(config: Config, upcall: Arc<dyn EventUpcall>) -> Result<Self, RnicError> {
         let device = Device::open(&config)?;
         Ok(Self {
@@ -37,6 +38,11 @@ impl Shared {
             regions: Regions::default(),
             is_device_removed: AtomicBool::new(false),
         })
+    }
+
+    /// The functions of libibverbs.
+    pub(crate) fn verbs(&self) -> &IbVerbs {
+        &self.device.libraries.verbs
     }
 }
 

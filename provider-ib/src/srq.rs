@@ -14,7 +14,7 @@ use crate::work::Receives;
 
 /// A shared receive queue.
 #[derive(Debug)]
-pub(crate) struct Srq {
+pub struct Srq {
     hw: NonNull<ibv_srq>,
     pub(crate) pd: Arc<Pd>,
     sge_max: u32,
@@ -28,7 +28,6 @@ unsafe impl Send for Srq {}
 unsafe impl Sync for Srq {}
 
 impl Srq {
-    /// Creates a queue for `depth` receives.
     pub(crate) fn new(
         pd: &Arc<Pd>,
         depth: u32,
@@ -43,7 +42,7 @@ impl Srq {
                 srq_limit: 0,
             },
         };
-        let verbs = &pd.shared.device.libraries.verbs;
+        let verbs = pd.shared.verbs();
         // SAFETY: the domain is alive, `init` is on the stack of this call, and the library only
         // stores the context.
         let hw = unsafe { verbs.ibv_create_srq(pd.hw(), &raw mut init) };
@@ -66,7 +65,6 @@ impl Srq {
         self.hw.as_ptr()
     }
 
-    /// Posts one receive.
     pub(crate) fn post(&self, wr: &RecvWr<'_>) -> Result<(), RnicError> {
         let needs_one = !self.pd.shared.device.quirks().receives_without_segments;
         let mut segments = Segments::of_receive(wr.sgl, self.sge_max, needs_one)?;
@@ -111,7 +109,7 @@ impl Srq {
             max_sge: self.sge_max,
             srq_limit,
         };
-        let verbs = &self.pd.shared.device.libraries.verbs;
+        let verbs = self.pd.shared.verbs();
         // SAFETY: the queue is alive and `attr` is on the stack of this call.
         let code = unsafe { verbs.ibv_modify_srq(self.hw(), &raw mut attr, mask as i32) };
         checked(code).map_err(|why| of(why, Resource::SharedReceiveQueue))
@@ -127,13 +125,6 @@ impl Drop for Srq {
     fn drop(&mut self) {
         // SAFETY: created by `Srq::new`; queue pairs keep their shared receive queue alive, so none
         // uses it any more.
-        unsafe {
-            self.pd
-                .shared
-                .device
-                .libraries
-                .verbs
-                .ibv_destroy_srq(self.hw())
-        };
+        unsafe { self.pd.shared.verbs().ibv_destroy_srq(self.hw()) };
     }
 }

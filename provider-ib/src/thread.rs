@@ -6,7 +6,7 @@ use std::time::Instant;
 use host::threads::catch_panic;
 
 use crate::adapter::Adapter;
-use crate::engine::{Engine, Source, Tasks};
+use crate::engine::{Engine, Source, Task};
 use crate::events;
 
 /// Runs until the engine stops.
@@ -17,7 +17,9 @@ pub(crate) fn run(adapter: &Arc<Adapter>) {
         for source in engine.sleep(deadlines.into_iter().flatten().min()) {
             serve(adapter, engine, source);
         }
-        run_tasks(adapter, engine.take_tasks());
+        for task in engine.take_tasks() {
+            catch_panic(|| run_task(adapter, task));
+        }
         let now = Instant::now();
         adapter.reader.on_deadline(now);
         adapter.cm.on_deadline(now);
@@ -33,21 +35,21 @@ fn serve(adapter: &Adapter, engine: &Engine, source: Source) {
     }
 }
 
-fn run_tasks(adapter: &Adapter, tasks: Tasks) {
-    for cq in tasks.cqs.into_iter().filter_map(|cq| adapter.cqs.get(cq)) {
-        catch_panic(|| cq.on_event());
-    }
-    for token in tasks.failed {
-        // A reset since then has replaced the queue pair, which perhaps has a connection already.
-        if adapter
-            .qps
-            .get(token)
-            .is_some_and(|qp| qp.has_failed_work())
-        {
-            catch_panic(|| adapter.cm.on_qp_failed(token));
+fn run_task(adapter: &Adapter, task: Task) {
+    match task {
+        Task::CheckCq(number) => {
+            if let Some(cq) = adapter.cqs.get(number) {
+                cq.on_event();
+            }
         }
-    }
-    for event in tasks.events {
-        catch_panic(|| adapter.shared.upcall.async_event(event));
+        Task::BreakConnection(token) => {
+            let qp = adapter.qps.get(token);
+            // A reset since then has replaced the queue pair, which perhaps has a connection
+            // already.
+            if qp.is_some_and(|qp| qp.has_failed_work()) {
+                adapter.cm.on_qp_failed(token);
+            }
+        }
+        Task::Report(event) => adapter.shared.upcall.async_event(event),
     }
 }

@@ -3,17 +3,16 @@
 //! Each event is passed to the machine under the lock of the connection: by the engine's thread, by
 //! a consumer's call, or by the thread of a request that blocks. The same thread performs the
 //! machine's actions under the lock. Events for the consumer are queued meanwhile, and reported
-//! after the lock is released. Two actions wait under the lock: [`Qp::finish`] waits for the
-//! device, and the destruction of an id waits if no thread can be started for it.
+//! after the lock is released. No action waits for the device or the peer under the lock, except
+//! the destruction of an id if no thread can be started for it.
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{ConnectionEvent, QpToken, UpcallQueue};
-use host::threads::spawn_quiet;
 
 use super::id::{CmEvent, ConnParam, Depth, Id, Key};
 use super::machine::{Action, ConsumerEvent, Event, Machine, State};
@@ -24,14 +23,14 @@ use super::{Cm, lock};
 use crate::qp::Qp;
 use verbs_dl::types::*;
 
-/// The first and the longest interval between checks whether posted requests have finished.
-const DRAIN_INTERVALS: (Duration, Duration) =
-    (Duration::from_micros(200), Duration::from_millis(10));
+/// The first and the longest interval between checks whether posted requests have finished, or
+/// posted work is flushed.
+const CHECK_INTERVALS: (Duration, Duration) =
+    (Duration::from_micros(100), Duration::from_millis(10));
 /// The time for which the id of a connection that this end closed waits for the peer's answer.
 /// Meanwhile the disconnect message is sent again if it was lost.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// A connection, or the attempt to connect.
 #[derive(Debug)]
 pub(crate) struct Connection {
     cm: Arc<Cm>,
@@ -43,8 +42,6 @@ pub(crate) struct Connection {
     param: ConnParam,
     inner: Mutex<Inner>,
     events: UpcallQueue<OwnEvent>,
-    /// True if the queue pair failed and the machine has not yet received the event.
-    has_failed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -58,8 +55,10 @@ struct Inner {
     retries: Retries,
     /// The time at which the machine's own wait ends, or its next check is due.
     due: Option<Instant>,
-    /// The interval to the next check of a queue pair that drains.
-    drain_interval: Duration,
+    /// The interval to the next check of a queue pair that drains or is flushed.
+    check_interval: Duration,
+    /// The time by which the device must have flushed posted work.
+    flush_until: Instant,
     /// The private data of the peer's consumer.
     private_data: Vec<u8>,
 }
@@ -83,8 +82,7 @@ impl Connection {
         timeout: Option<Duration>,
     ) -> io::Result<()> {
         let now = Instant::now();
-        let (machine, _) = Machine::connect();
-        let mut inner = Inner::new(machine);
+        let mut inner = Inner::new(Machine::connect());
         inner.deadline = timeout.and_then(|timeout| now.checked_add(timeout));
         let key = cm.new_key();
         let connection = Self::new(cm, qp, key, Some(remote), param, inner);
@@ -94,7 +92,9 @@ impl Connection {
         let mut inner = lock(&connection.inner);
         cm.register(key, connection.clone());
         if let Err(error) = connection.resolve_address(&mut inner) {
+            // Nothing was sent, and receives stay posted.
             inner.machine.on(Event::Unresolved);
+            inner.machine.on(Event::Flushed);
             drop(inner);
             cm.forget(key);
             return Err(error);
@@ -116,8 +116,9 @@ impl Connection {
         cm.register(key, connection.clone());
         if let Err(error) = connection.send_reply(qp, &id) {
             tracing::info!(%error, "reply not sent");
-            connection.advance(&mut inner, Event::Failed);
-            connection.deliver_soon();
+            // The engine's thread reports this, because the caller must not make an upcall.
+            inner.due = Some(Instant::now());
+            connection.reschedule(&inner);
         }
     }
 
@@ -138,23 +139,22 @@ impl Connection {
             param,
             inner: Mutex::new(inner),
             events: UpcallQueue::default(),
-            has_failed: AtomicBool::new(false),
         })
     }
 
-    /// The token of the queue pair.
     pub(super) fn token(&self) -> QpToken {
         self.token
     }
 
-    /// True if the connection is of this queue pair.
     pub(super) fn is_of(&self, qp: &Arc<Qp>) -> bool {
         Weak::ptr_eq(&self.qp, &Arc::downgrade(qp))
     }
 
-    /// Called when the consumer disconnects.
     pub(super) fn disconnect(self: &Arc<Self>, abrupt: bool) {
         self.handle(Event::Disconnect { graceful: !abrupt });
+        if abrupt {
+            self.finish_flush();
+        }
         self.deliver_events();
         if abrupt {
             // An event that another thread reports late would be taken for an event of the next
@@ -163,19 +163,18 @@ impl Connection {
         }
     }
 
-    /// Called from any thread when the queue pair failed. The engine's thread handles the failure.
+    /// Called on the engine's thread when the queue pair failed.
     pub(super) fn on_failed(self: &Arc<Self>) {
-        self.has_failed.store(true, Ordering::Release);
-        self.deliver_soon();
+        let failed = self.qp_has_failed();
+        self.handle(Event::Reported { failed });
+        self.deliver_events();
     }
 
-    /// Called when the device is being removed.
     pub(super) fn on_device_removed(self: &Arc<Self>) {
         self.handle(Event::DeviceRemoved);
         self.deliver_events();
     }
 
-    /// Handles an event of the connection manager.
     pub(super) fn on_cm(self: &Arc<Self>, event: CmEvent) {
         tracing::debug!(
             qp = self.token.0,
@@ -200,11 +199,7 @@ impl Connection {
             kind => (rules::plain_event(kind, self.qp_has_failed()), Vec::new()),
         };
         let Some(event) = event else { return };
-        let (is_reply, is_refusal) = (
-            matches!(event, Event::Replied | Event::Established),
-            matches!(event, Event::Refused { .. }),
-        );
-        if is_reply || is_refusal {
+        if let Event::Replied | Event::Established | Event::Refused { .. } = event {
             inner.is_unanswered = false;
         }
         // On InfiniBand the reply carries the private data, not the confirmation that follows.
@@ -216,15 +211,9 @@ impl Connection {
         self.deliver_events();
     }
 
-    /// Handles everything that is due at `now`.
     pub(super) fn on_time(self: &Arc<Self>, now: Instant) {
         let mut inner = lock(&self.inner);
-        if self.has_failed.swap(false, Ordering::AcqRel) {
-            let failed = self.qp_has_failed();
-            self.advance(&mut inner, Event::Reported { failed });
-        }
-        let event = self.due_event(&mut inner, now);
-        match event {
+        match self.due_event(&mut inner, now) {
             Some(event) => self.advance(&mut inner, event),
             None => self.reschedule(&inner),
         }
@@ -240,7 +229,9 @@ impl Connection {
         inner.due = None;
         match inner.machine.state() {
             State::Pausing => Some(Event::PauseOver),
+            State::Accepting => Some(Event::Failed),
             State::Draining => self.poll_drained(inner),
+            State::Flushing(_) => self.poll_flushed(inner),
             State::Lingering => Some(Event::LingerOver),
             _ => None,
         }
@@ -255,9 +246,12 @@ impl Connection {
         let mut next = Some(event);
         while let Some(event) = next.take() {
             let before = inner.machine.state();
-            let actions = inner.machine.on(event);
+            let (report, actions) = inner.machine.on(event);
             let after = inner.machine.state();
             tracing::debug!(qp = self.token.0, ?event, ?before, ?after, "connection");
+            if let Some(report) = report {
+                self.queue_event(inner, report);
+            }
             for action in actions {
                 // Actions with a result are the last of their lists.
                 next = self.perform(inner, *action);
@@ -281,7 +275,7 @@ impl Connection {
                 None
             }
             Action::Drain => {
-                inner.drain_interval = DRAIN_INTERVALS.0;
+                inner.check_interval = CHECK_INTERVALS.0;
                 self.poll_drained(inner)
             }
             Action::Disconnect => {
@@ -291,14 +285,11 @@ impl Connection {
                 None
             }
             Action::Flush => {
-                if let Some(qp) = self.qp.upgrade() {
-                    qp.finish();
+                if let Some(until) = self.qp.upgrade().and_then(|qp| qp.begin_flush()) {
+                    inner.flush_until = until;
+                    inner.check_interval = CHECK_INTERVALS.0;
                 }
-                None
-            }
-            Action::Report(event) => {
-                self.queue_event(inner, event);
-                None
+                self.poll_flushed(inner)
             }
             Action::Linger => {
                 inner.due = Some(Instant::now() + LINGER);
@@ -349,7 +340,10 @@ impl Connection {
         }
         let this = self.clone();
         let job = move || {
-            if let Err(error) = id.connect(&this.param) {
+            // The attempt may have ended while the call was queued.
+            let is_own = |own: &Arc<Id>| Arc::ptr_eq(own, &id);
+            let is_due = lock(&this.inner).id.as_ref().is_some_and(is_own);
+            if is_due && let Err(error) = id.connect(&this.param) {
                 let mut inner = lock(&this.inner);
                 let event = inner.call_refused(&error);
                 this.advance(&mut inner, event);
@@ -359,9 +353,8 @@ impl Connection {
             // The id must be dropped before the last reference to the connection.
             drop(id);
         };
-        spawn_quiet("dat-ib-connect", job)
-            .err()
-            .map(|error| inner.call_refused(&error))
+        let called = self.cm.blocking.call(job);
+        called.err().map(|error| inner.call_refused(&error))
     }
 
     /// Readies the queue pair after the peer accepted, and confirms.
@@ -392,12 +385,30 @@ impl Connection {
 
     fn poll_drained(&self, inner: &mut Inner) -> Option<Event> {
         let left = self.qp.upgrade().map_or(0, |qp| qp.requests_left());
-        if left == 0 {
-            return Some(Event::Drained);
+        inner.check_again(left == 0, Event::Drained)
+    }
+
+    fn poll_flushed(&self, inner: &mut Inner) -> Option<Event> {
+        let qp = self.qp.upgrade();
+        let is_flushed = qp.is_none_or(|qp| qp.poll_flush(inner.flush_until));
+        inner.check_again(is_flushed, Event::Flushed)
+    }
+
+    /// Continues a flush on the calling thread until it is complete. The lock is released in the
+    /// pauses, so that the engine's thread does not wait for it.
+    fn finish_flush(self: &Arc<Self>) {
+        loop {
+            let mut inner = lock(&self.inner);
+            if !matches!(inner.machine.state(), State::Flushing(_)) {
+                return;
+            }
+            if let Some(event) = self.poll_flushed(&mut inner) {
+                return self.advance(&mut inner, event);
+            }
+            let pause = inner.check_interval;
+            drop(inner);
+            thread::sleep(pause);
         }
-        inner.due = Some(Instant::now() + inner.drain_interval);
-        inner.drain_interval = (inner.drain_interval * 2).min(DRAIN_INTERVALS.1);
-        None
     }
 
     fn queue_event(&self, inner: &mut Inner, event: ConsumerEvent) {
@@ -428,7 +439,7 @@ impl Connection {
         }
         inner.is_unanswered = false;
         // If no thread can be started, the id is destroyed here, and this thread waits.
-        let _ = spawn_quiet("dat-ib-retire", move || drop(id));
+        let _ = self.cm.blocking.call(move || drop(id));
     }
 
     fn qp_has_failed(&self) -> bool {
@@ -441,11 +452,6 @@ impl Connection {
             .flatten()
             .min();
         self.cm.set_timer(self.key, time);
-    }
-
-    /// Makes the engine's thread report the queued events, for callers that must not make upcalls.
-    fn deliver_soon(self: &Arc<Self>) {
-        self.cm.call_soon(self.clone());
     }
 
     fn deliver_events(&self) {
@@ -467,9 +473,21 @@ impl Inner {
             deadline: None,
             retries: Retries::default(),
             due: None,
-            drain_interval: DRAIN_INTERVALS.0,
+            check_interval: CHECK_INTERVALS.0,
+            flush_until: Instant::now(),
             private_data: Vec::new(),
         }
+    }
+
+    /// Returns `event` if a check found what it waits for, and otherwise sets the time of the next
+    /// check.
+    fn check_again(&mut self, is_over: bool, event: Event) -> Option<Event> {
+        if is_over {
+            return Some(event);
+        }
+        self.due = Some(Instant::now() + self.check_interval);
+        self.check_interval = (self.check_interval * 2).min(CHECK_INTERVALS.1);
+        None
     }
 
     /// The consumer's deadline, which applies until the outcome of the attempt is reported.
@@ -519,3 +537,6 @@ pub(super) fn own_depth(qp: &Qp) -> Depth {
         outbound: byte(qp.attr.ord),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@ use verbs_dl::Libraries;
 use verbs_dl::types::*;
 
 use crate::device::{checked, renumber, set_nonblocking};
+use crate::qp::Qp;
 
 /// The timeout for resolving a peer's link address or a path, in milliseconds.
 const RESOLVE_MS: i32 = 4000;
@@ -46,7 +47,6 @@ unsafe impl Sync for Channel {}
 /// A copy of an event. The event has been acknowledged, so the destruction of its id does not wait.
 #[derive(Debug)]
 pub(crate) struct CmEvent {
-    /// The id to which the event belongs.
     pub(crate) key: Key,
     pub(crate) kind: rdma_cm_event_type,
     pub(crate) status: i32,
@@ -65,7 +65,6 @@ pub(crate) struct Depth {
     pub(crate) outbound: u8,
 }
 
-/// The parameters of a connect or accept.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnParam {
     pub(crate) private_data: Vec<u8>,
@@ -312,10 +311,7 @@ impl Id {
     /// Returns the attributes with which a queue pair enters `state` for this connection, and the
     /// mask of the valid ones.
     pub(crate) fn qp_attr(&self, state: ibv_qp_state) -> io::Result<(ibv_qp_attr, u32)> {
-        // SAFETY: a structure of numbers, for which zero is a value.
-        let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
-        attr.qp_state = state;
-        let mut mask = 0;
+        let (mut attr, mut mask) = (ibv_qp_attr::in_state(state), 0);
         // SAFETY: `raw` is valid (see `Id`); `attr` and `mask` are on the stack of this call.
         checked(unsafe {
             self.cm()
@@ -338,7 +334,6 @@ impl Id {
         }
     }
 
-    /// The address of this end.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         // SAFETY: `raw` is valid (see `Id`); the field is large enough for every address family.
         unsafe {
@@ -347,7 +342,6 @@ impl Id {
         }
     }
 
-    /// The address of the peer.
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
         // SAFETY: `raw` is valid (see `Id`); the field is large enough for every address family.
         unsafe {
@@ -362,6 +356,17 @@ impl Drop for Id {
         // SAFETY: the id was created or received once, and is destroyed once. Its events were
         // acknowledged when they were read, so this does not wait for another thread.
         unsafe { self.cm().rdma_destroy_id(self.as_ptr()) };
+    }
+}
+
+impl ConnParam {
+    pub(crate) fn of(qp: &Qp, depth: Depth, private_data: &[u8]) -> Self {
+        Self {
+            private_data: private_data.to_vec(),
+            depth,
+            has_srq: qp.has_srq(),
+            qp_number: qp.num(),
+        }
     }
 }
 

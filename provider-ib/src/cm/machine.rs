@@ -13,25 +13,26 @@
 //!                                              abrupt, │        ▼
 //!                                              failed  │     Draining
 //!                                                      ▼        │ drained
-//!                       (from everywhere) ─▶ Over ◀─ Lingering ◀┘
+//!                          (from everywhere) ─────▶ Flushing ◀──┘
+//!                                                   │      │ the peer has not answered
+//!                                                   ▼      ▼
+//!                                                 Over ◀─ Lingering
 //! ```
 //!
-//! [`Machine::on`] is the only writer of the state. Its result is a list of actions to perform in
-//! order. The end of a connection is reported exactly once: on the way into [`State::Lingering`] or
-//! [`State::Over`], when everything posted has completed.
+//! [`Machine::on`] is the only writer of the state. The end of a connection is reported exactly
+//! once: on the way out of [`State::Flushing`], when everything posted has completed. The device
+//! may need long for that, so the engine's thread does not wait: it checks from time to time.
 //!
 //! On InfiniBand and RoCE the connecting side first receives the reply ([`Event::Replied`]),
 //! readies its queue pair and confirms. On iWARP the kernel does both, and [`Event::Established`]
 //! follows the request directly.
 
-/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// The peer's address is being resolved to a device and a link address.
     ResolvingAddress,
     /// The path to the peer is being resolved.
     ResolvingRoute,
-    /// The request was sent.
     Requesting,
     /// The peer accepted; the queue pair of this end is being readied.
     Confirming,
@@ -39,20 +40,29 @@ pub(crate) enum State {
     Pausing,
     /// The reply was sent.
     Accepting,
-    /// The connection is established.
     Established,
     /// The consumer requested a graceful disconnect, and posted requests have not finished.
     Draining,
+    /// The connection or the attempt has ended, and posted work is being flushed.
+    Flushing(End),
     /// The end was reported; the peer has not answered the disconnect.
     Lingering,
     /// The connection is over, and nothing is left to do.
     Over,
 }
 
+/// The end of a connection or an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct End {
+    /// The event that reports the end.
+    report: ConsumerEvent,
+    /// True if the peer has not answered the disconnect of this end.
+    lingers: bool,
+}
+
 /// The reason why a request was refused, or why a reply led to no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The peer's consumer rejected.
     Consumer,
     /// The peer has no listener, or the parameters do not fit.
     Service,
@@ -60,12 +70,9 @@ pub(crate) enum Refusal {
     Unreachable,
 }
 
-/// An event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The address is resolved.
     AddressResolved,
-    /// The route is resolved.
     RouteResolved,
     /// The address or the route cannot be resolved.
     Unresolved,
@@ -77,7 +84,6 @@ pub(crate) enum Event {
     /// receives this event too: a peer that ends its side before it has received the confirmation
     /// sends a reject instead of a disconnect, and the kernel then ends the connection of this end.
     Refused {
-        /// The reason.
         refusal: Refusal,
         /// True if the refusal may be temporary and there is time for another attempt.
         again: bool,
@@ -97,17 +103,15 @@ pub(crate) enum Event {
         /// connection of the same queue pair.
         failed: bool,
     },
-    /// The device is being removed.
     DeviceRemoved,
-    /// The consumer's timeout passed.
     TimedOut,
     /// The consumer disconnects.
     Disconnect {
         /// True if posted requests must finish first.
         graceful: bool,
     },
-    /// Posted requests have finished.
     Drained,
+    Flushed,
     /// The time in which the peer could answer the disconnect has passed.
     LingerOver,
 }
@@ -115,32 +119,25 @@ pub(crate) enum Event {
 /// The event that the consumer receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConsumerEvent {
-    /// The connection is established.
     Established,
-    /// The peer's consumer rejected.
     PeerRejected,
     /// The request was refused for any other reason.
     NonPeerRejected,
     /// There is no route to the peer.
     Unreachable,
-    /// The consumer's timeout passed.
     TimedOut,
     /// The request was accepted, but no connection was established.
     AcceptFailed,
     /// The connection ended in good order.
     Disconnected,
-    /// The connection failed.
     Broken,
 }
 
-/// An action that an event leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Create an id and resolve the peer's address with it.
     ResolveAddress,
-    /// Resolve the path.
     ResolveRoute,
-    /// Send the request.
     Request,
     /// Ready the queue pair and confirm. Ends in [`Event::Established`] or [`Event::Failed`].
     Confirm,
@@ -150,35 +147,32 @@ pub(crate) enum Action {
     Drain,
     /// Ask the peer to end the connection.
     Disconnect,
-    /// Put the queue pair into the error state and complete all posted work.
+    /// Put the queue pair into the error state, wait until all posted work has completed, and then
+    /// pass [`Event::Flushed`]. In [`State::Flushing`]: check at once.
     Flush,
-    /// Report the event to the consumer.
-    Report(ConsumerEvent),
     /// Wait for the peer's answer, and then pass [`Event::LingerOver`].
     Linger,
-    /// Destroy the id.
     Retire,
 }
 
 use Action::{
-    Confirm, Disconnect, Drain, Flush, Linger, Pause, Report, Request, ResolveAddress,
-    ResolveRoute, Retire,
+    Confirm, Disconnect, Drain, Flush, Linger, Pause, Request, ResolveAddress, ResolveRoute, Retire,
 };
 
 /// The next state and the actions of an event.
 type Step = (State, &'static [Action]);
 
-/// The state of one connection.
 #[derive(Debug)]
 pub(crate) struct Machine {
     state: State,
 }
 
 impl Machine {
-    /// Creates the machine of a connection that this end requests, and returns its first action.
-    pub(crate) fn connect() -> (Self, &'static [Action]) {
+    /// Creates the machine of a connection that this end requests. Its first action is
+    /// [`Action::ResolveAddress`].
+    pub(crate) fn connect() -> Self {
         let state = State::ResolvingAddress;
-        (Self { state }, &[ResolveAddress])
+        Self { state }
     }
 
     /// Creates the machine of a connection whose request has been accepted.
@@ -187,7 +181,6 @@ impl Machine {
         Self { state }
     }
 
-    /// The current state.
     pub(crate) fn state(&self) -> State {
         self.state
     }
@@ -204,31 +197,49 @@ impl Machine {
         )
     }
 
-    /// Takes one event. The caller must perform the returned actions in order.
-    pub(crate) fn on(&mut self, event: Event) -> &'static [Action] {
-        let (state, actions) = match self.state {
+    /// Takes one event. The caller must report the event to the consumer, if one is returned, and
+    /// then perform the actions in order.
+    pub(crate) fn on(&mut self, event: Event) -> (Option<ConsumerEvent>, &'static [Action]) {
+        let before = self.state;
+        let (state, actions) = match before {
             State::ResolvingAddress
             | State::ResolvingRoute
             | State::Requesting
             | State::Confirming
-            | State::Pausing => connecting(self.state, event),
+            | State::Pausing => connecting(before, event),
             State::Accepting => accepting(event),
             State::Established => established(event),
             State::Draining => draining(event),
+            State::Flushing(end) => flushing(end, event),
             State::Lingering => lingering(event),
             State::Over => (State::Over, &[] as &[_]),
         };
         self.state = state;
-        actions
+        let report = match (before, state) {
+            (State::Flushing(end), State::Lingering | State::Over) => Some(end.report),
+            (State::Established, State::Established) => None,
+            (_, State::Established) => Some(ConsumerEvent::Established),
+            _ => None,
+        };
+        (report, actions)
     }
 }
 
 /// Ends an attempt, or a connection that the peer or the device has ended. The queue pair is
 /// flushed, because work may have been posted.
-macro_rules! abandon {
-    ($event:ident) => {
-        (State::Over, &[Flush, Retire, Report(ConsumerEvent::$event)])
-    };
+fn abandon(report: ConsumerEvent) -> Step {
+    let lingers = false;
+    (State::Flushing(End { report, lingers }), &[Flush])
+}
+
+/// Ends the connection from this end. The peer is asked to disconnect before the flush, so that
+/// data in flight is received.
+fn end(report: ConsumerEvent) -> Step {
+    let lingers = true;
+    (
+        State::Flushing(End { report, lingers }),
+        &[Disconnect, Flush],
+    )
 }
 
 fn connecting(state: State, event: Event) -> Step {
@@ -238,45 +249,45 @@ fn connecting(state: State, event: Event) -> Step {
         }
         (State::ResolvingRoute, Event::RouteResolved) => (State::Requesting, &[Request]),
         (State::Requesting, Event::Replied) => (State::Confirming, &[Confirm]),
-        (State::Requesting | State::Confirming, Event::Established) => {
-            (State::Established, &[Report(ConsumerEvent::Established)])
-        }
+        (State::Requesting | State::Confirming, Event::Established) => (State::Established, &[]),
         (State::Requesting, Event::Refused { again: true, .. }) => {
             (State::Pausing, &[Retire, Pause])
         }
         (State::Pausing, Event::PauseOver) => (State::ResolvingAddress, &[ResolveAddress]),
         (State::ResolvingAddress | State::ResolvingRoute, Event::Unresolved) => {
-            abandon!(Unreachable)
+            abandon(ConsumerEvent::Unreachable)
         }
         (State::Requesting | State::Confirming, Event::Refused { refusal, .. }) => match refusal {
-            Refusal::Consumer => abandon!(PeerRejected),
-            Refusal::Service => abandon!(NonPeerRejected),
-            Refusal::Unreachable => abandon!(Unreachable),
+            Refusal::Consumer => abandon(ConsumerEvent::PeerRejected),
+            Refusal::Service => abandon(ConsumerEvent::NonPeerRejected),
+            Refusal::Unreachable => abandon(ConsumerEvent::Unreachable),
         },
         // The peer disconnected before the connection was established.
         (State::Requesting | State::Confirming, Event::Disconnected { .. }) => {
-            abandon!(NonPeerRejected)
+            abandon(ConsumerEvent::NonPeerRejected)
         }
         // The peer may send, and the queue pair may fail, before this end is notified that the
         // connection is established.
-        (_, Event::Failed | Event::Reported { failed: true }) => abandon!(NonPeerRejected),
-        (_, Event::DeviceRemoved) => abandon!(Unreachable),
-        (_, Event::TimedOut) => abandon!(TimedOut),
-        (_, Event::Disconnect { .. }) => abandon!(Disconnected),
+        (_, Event::Failed | Event::Reported { failed: true }) => {
+            abandon(ConsumerEvent::NonPeerRejected)
+        }
+        (_, Event::DeviceRemoved) => abandon(ConsumerEvent::Unreachable),
+        (_, Event::TimedOut) => abandon(ConsumerEvent::TimedOut),
+        (_, Event::Disconnect { .. }) => abandon(ConsumerEvent::Disconnected),
         (state, _) => (state, &[]),
     }
 }
 
 fn accepting(event: Event) -> Step {
     match event {
-        Event::Established => (State::Established, &[Report(ConsumerEvent::Established)]),
+        Event::Established => (State::Established, &[]),
         Event::Refused { .. }
         | Event::Disconnected { .. }
         | Event::Unresolved
         | Event::Failed
         | Event::Reported { failed: true }
-        | Event::DeviceRemoved => abandon!(AcceptFailed),
-        Event::Disconnect { .. } => abandon!(Disconnected),
+        | Event::DeviceRemoved => abandon(ConsumerEvent::AcceptFailed),
+        Event::Disconnect { .. } => abandon(ConsumerEvent::Disconnected),
         Event::AddressResolved
         | Event::RouteResolved
         | Event::Replied
@@ -284,32 +295,22 @@ fn accepting(event: Event) -> Step {
         | Event::PauseOver
         | Event::TimedOut
         | Event::Drained
+        | Event::Flushed
         | Event::LingerOver => (State::Accepting, &[]),
     }
-}
-
-/// Ends the connection from this end. The peer is asked to disconnect before the flush, so that
-/// data in flight is received.
-macro_rules! end {
-    ($event:ident) => {
-        (
-            State::Lingering,
-            &[Disconnect, Flush, Report(ConsumerEvent::$event), Linger],
-        )
-    };
 }
 
 fn established(event: Event) -> Step {
     match event {
         Event::Disconnect { graceful: true } => (State::Draining, &[Drain]),
-        Event::Disconnect { graceful: false } => end!(Disconnected),
+        Event::Disconnect { graceful: false } => end(ConsumerEvent::Disconnected),
         other => up(State::Established, other),
     }
 }
 
 fn draining(event: Event) -> Step {
     match event {
-        Event::Drained | Event::Disconnect { graceful: false } => end!(Disconnected),
+        Event::Drained | Event::Disconnect { graceful: false } => end(ConsumerEvent::Disconnected),
         other => up(State::Draining, other),
     }
 }
@@ -317,10 +318,28 @@ fn draining(event: Event) -> Step {
 /// Handles the events of the peer and of the device that end an established connection.
 fn up(state: State, event: Event) -> Step {
     match event {
-        Event::Disconnected { failed: false } | Event::Refused { .. } => abandon!(Disconnected),
-        Event::Disconnected { failed: true } | Event::DeviceRemoved => abandon!(Broken),
-        Event::Failed | Event::Reported { .. } => end!(Broken),
+        Event::Disconnected { failed: false } | Event::Refused { .. } => {
+            abandon(ConsumerEvent::Disconnected)
+        }
+        Event::Disconnected { failed: true } | Event::DeviceRemoved => {
+            abandon(ConsumerEvent::Broken)
+        }
+        Event::Failed | Event::Reported { .. } => end(ConsumerEvent::Broken),
         _ => (state, &[]),
+    }
+}
+
+fn flushing(end: End, event: Event) -> Step {
+    let lingers = false;
+    match event {
+        Event::Flushed if end.lingers => (State::Lingering, &[Linger]),
+        Event::Flushed => (State::Over, &[Retire]),
+        Event::Disconnected { .. } | Event::Refused { .. } => {
+            (State::Flushing(End { lingers, ..end }), &[])
+        }
+        // The removed device completes nothing more.
+        Event::DeviceRemoved => (State::Flushing(End { lingers, ..end }), &[Flush]),
+        _ => (State::Flushing(end), &[]),
     }
 }
 

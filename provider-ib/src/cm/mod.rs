@@ -10,6 +10,7 @@
 //! | `rules` | the differences between transports and devices |
 //! | `ready` | the steps of a queue pair to full operation |
 //! | `id` | librdmacm's ids and their event channel |
+//! | `blocking` | threads for calls that block in the kernel |
 //! | `timers` | the next time at which each connection has something to do |
 //!
 //! `qp` creates queue pairs, not librdmacm; an id refers to its queue pair by number. The verbs
@@ -20,15 +21,19 @@
 //! # Threads
 //!
 //! The engine's thread reads the event channel and the clock. Calls of consumers go to the
-//! connection manager directly. If the kernel blocks, a separate thread makes the call and then
-//! ends. siw connects TCP within `rdma_connect`, and destroying an id whose request is not answered
-//! waits up to ten seconds.
+//! connection manager directly. On iWARP two calls block in the kernel, and librdmacm has no other
+//! form of them. `rdma_connect` asks the host's port mapper, and siw connects TCP within it. The
+//! destruction of an id waits for the answer to its request, up to ten seconds on siw. `blocking`
+//! makes these calls on threads, and each call that blocks occupies one. A single thread would not
+//! do: a peer that does not answer blocks its call for up to two minutes, and would delay all other
+//! connects.
 //!
 //! # Locks, in order
 //!
 //! The connection, then the queue pair, then the tables of [`Cm`]. No upcall is made under any of
 //! them.
 
+mod blocking;
 mod connection;
 mod id;
 pub(crate) mod listen;
@@ -51,6 +56,7 @@ use access_layer::rnic::{AsyncEvent, ConnectParams, NamedAttr, QpToken, Resource
 use host::threads::catch_panic;
 use verbs_dl::types::RDMA_CM_EVENT_DEVICE_REMOVAL;
 
+use blocking::Blocking;
 use connection::{Connection, own_depth};
 use host::locks::lock;
 use id::{Channel, CmEvent, ConnParam, Id, Key};
@@ -82,8 +88,7 @@ pub(crate) struct Cm {
     /// The last connection of each queue pair, or the attempt to connect it.
     connections: Mutex<HashMap<u64, Arc<Connection>>>,
     timers: Mutex<Timers>,
-    /// Connections that the engine's thread must check in its next round.
-    soon: Mutex<Vec<Arc<Connection>>>,
+    blocking: Arc<Blocking>,
     next_key: AtomicUsize,
 }
 
@@ -101,16 +106,23 @@ impl Cm {
         let events = channel.as_fd().as_raw_fd();
         shared.engine.watch(events, Source::Cm)?;
         let watch = channel.new_watch(WATCH, shared.device.address);
-        Ok(Arc::new(Self {
-            watch: Mutex::new(Some(watch.map_err(refused)?)),
+        let cm = Self::new(shared);
+        *lock(&cm.watch) = Some(watch.map_err(refused)?);
+        *lock(&cm.channel) = Some(channel);
+        Ok(Arc::new(cm))
+    }
+
+    fn new(shared: Arc<Shared>) -> Self {
+        Self {
             shared,
-            channel: Mutex::new(Some(channel)),
+            channel: Mutex::default(),
+            watch: Mutex::default(),
             targets: Mutex::default(),
             connections: Mutex::default(),
             timers: Mutex::default(),
-            soon: Mutex::default(),
+            blocking: Arc::default(),
             next_key: AtomicUsize::new(WATCH.0 + 1),
-        }))
+        }
     }
 
     /// Returns the time by which the engine must call [`on_deadline`](Self::on_deadline).
@@ -156,10 +168,6 @@ impl Cm {
 
     /// Handles everything that is due at `now`, on the engine's thread.
     pub(crate) fn on_deadline(&self, now: Instant) {
-        let soon = std::mem::take(&mut *lock(&self.soon));
-        for connection in soon {
-            catch_panic(|| connection.on_time(now));
-        }
         while let Some(key) = self.take_due(now) {
             if key == CHANNEL {
                 self.on_readable();
@@ -205,7 +213,6 @@ impl Cm {
 
     /// Destroys everything that still lingers. The engine's thread has ended before.
     pub(crate) fn shutdown(&self) {
-        lock(&self.soon).clear();
         let targets = std::mem::take(&mut *lock(&self.targets));
         drop(targets);
         let watch = lock(&self.watch).take();
@@ -222,12 +229,7 @@ impl Cm {
         check_private_data(&self.shared, params.private_data)?;
         check_route(self.shared.device.address, params.remote)?;
         qp.begin_attempt()?;
-        let param = ConnParam {
-            private_data: params.private_data.to_vec(),
-            depth: own_depth(qp),
-            has_srq: qp.has_srq(),
-            qp_number: qp.num(),
-        };
+        let param = ConnParam::of(qp, own_depth(qp), params.private_data);
         Connection::connect(self, qp, params.remote, param, params.timeout).map_err(|error| {
             qp.abandon_attempt();
             refused(error)
@@ -286,11 +288,6 @@ impl Cm {
         if lock(&self.timers).set(key, time) {
             self.shared.engine.wake();
         }
-    }
-
-    fn call_soon(&self, connection: Arc<Connection>) {
-        lock(&self.soon).push(connection);
-        self.shared.engine.wake();
     }
 }
 

@@ -8,7 +8,7 @@ use super::connection::{Connection, own_depth};
 use super::id::{ConnParam, Depth, Id};
 use super::{Cm, check_private_data};
 use crate::qp::Qp;
-use crate::transport::Transport;
+use crate::quirks::Transport;
 
 /// A peer's request. A request that is dropped without an answer is refused.
 #[derive(Debug)]
@@ -32,12 +32,8 @@ impl IbRequest {
     pub(crate) fn accept(self, qp: &Arc<Qp>, params: &AcceptParams<'_>) -> Result<(), RnicError> {
         check_private_data(&self.cm.shared, params.private_data)?;
         qp.begin_attempt()?;
-        let param = ConnParam {
-            private_data: params.private_data.to_vec(),
-            depth: agreed(self.depth, own_depth(qp), self.cm.shared.device.transport),
-            has_srq: qp.has_srq(),
-            qp_number: qp.num(),
-        };
+        let depth = agreed(self.depth, own_depth(qp), self.cm.shared.device.transport);
+        let param = ConnParam::of(qp, depth, params.private_data);
         Connection::accept(&self.cm, qp, Arc::new(self.id), param);
         Ok(())
     }

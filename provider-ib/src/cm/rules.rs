@@ -7,7 +7,7 @@
 //! | a consumer's reject | reason 28 and a mark in front of the private data | `ECONNREFUSED`; siw: `ECONNRESET` |
 //! | no listener | reason 8 | `ECONNRESET`; siw: `ECONNREFUSED` from the call itself |
 //! | local port | the connection manager's | a TCP connection to this peer may use it; another port is tried |
-//! | connecting | the call returns at once | siw connects TCP within the call |
+//! | connecting | the call returns at once | the call asks the port mapper; siw connects TCP within it |
 //! | cancelling a request | at once | siw waits up to 10 s for the reply |
 //! | a queue pair that failed | can be reset | siw's cannot |
 //! | a queue pair whose request was cancelled | can be destroyed | siw waits as for the request |
@@ -21,8 +21,7 @@ use std::io;
 use verbs_dl::types::*;
 
 use super::machine::{Event, Refusal};
-use crate::quirks::Quirks;
-use crate::transport::Transport;
+use crate::quirks::{Quirks, Transport};
 
 /// The private data that a request carries on InfiniBand: 92 bytes, less the 36 in which the
 /// connection manager sends the addresses (InfiniBand specification, annex A11).

@@ -25,12 +25,10 @@ impl Timers {
         self.in_order.first() == Some(&(time, key))
     }
 
-    /// The earliest time.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.in_order.first().map(|(time, _)| *time)
     }
 
-    /// Takes a key whose time has passed.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<Key> {
         let (time, key) = *self.in_order.first()?;
         if time > now {

@@ -82,8 +82,7 @@ impl Inner {
             has_solicited_event: false,
             unblocked: None,
             failures: Vec::new(),
-            // SAFETY: structures of numbers, for which zero is a value.
-            batch: Box::new(unsafe { std::mem::zeroed() }),
+            batch: Box::new([ibv_wc::default(); BATCH]),
         }
     }
 
@@ -150,7 +149,6 @@ impl Inner {
         }
     }
 
-    /// Takes completions in order.
     pub(super) fn poll(&mut self, out: &mut [Completion]) -> usize {
         let mut count = 0;
         loop {
@@ -424,9 +422,7 @@ mod tests {
 
     impl Device {
         fn new() -> Self {
-            // SAFETY: structures of numbers and pointers, for which zero is a value.
-            let (mut context, mut queue): (Box<ibv_context>, Box<ibv_cq>) =
-                unsafe { (Box::new(std::mem::zeroed()), Box::new(std::mem::zeroed())) };
+            let (mut context, mut queue) = <(Box<ibv_context>, Box<ibv_cq>)>::default();
             context.ops.poll_cq = Some(poll);
             queue.context = &raw mut *context;
             let hw = NonNull::new(&raw mut *queue).unwrap();
@@ -458,8 +454,7 @@ mod tests {
         /// time.
         fn complete(&mut self, due: &[(u32, ibv_wc_status)], room: usize) -> Vec<(u64, WcStatus)> {
             let entries = due.iter().map(|(sequence, status)| {
-                // SAFETY: a structure of numbers, for which zero is a value.
-                let mut entry: ibv_wc = unsafe { std::mem::zeroed() };
+                let mut entry = ibv_wc::default();
                 let ticket = Ticket {
                     kind: Kind::Send,
                     epoch: 0,
@@ -553,22 +548,14 @@ mod tests {
     impl Device {
         /// Posts a receive, and makes the device complete it when it is asked next.
         fn receive(&self) -> VecDeque<ibv_wc> {
-            let posted = Posted {
-                wr_id: 7,
-                len: 1,
-                opcode: WcOpcode::Recv,
-                wants_completion: true,
-                signalled: true,
-                at: At::Device,
-            };
+            let posted = Posted::receive(7, 1, true);
             let ticket = Ticket {
                 kind: Kind::Recv,
                 epoch: 0,
                 place: self.place,
                 sequence: self.work.recvs.push(&posted).unwrap(),
             };
-            // SAFETY: a structure of numbers, for which zero is a value.
-            let mut entry: ibv_wc = unsafe { std::mem::zeroed() };
+            let mut entry = ibv_wc::default();
             (entry.wr_id, entry.opcode) = (ticket.encode(), IBV_WC_RECV);
             [entry].into()
         }
@@ -624,7 +611,6 @@ mod tests {
         }
     }
 
-    /// A window that records its drop.
     struct Window(Arc<AtomicBool>);
 
     impl Drop for Window {
@@ -685,8 +671,7 @@ mod tests {
     }
 
     fn shared_entry(ticket: Ticket, num: u32) -> ibv_wc {
-        // SAFETY: a structure of numbers, for which zero is a value.
-        let mut entry: ibv_wc = unsafe { std::mem::zeroed() };
+        let mut entry = ibv_wc::default();
         (entry.wr_id, entry.qp_num) = (ticket.encode(), num);
         entry
     }

@@ -28,6 +28,7 @@ use verbs_dl::types::*;
 
 use self::inner::{Armed, Inner};
 use crate::device::{checked, of, refused};
+use crate::engine::Task;
 use crate::shared::Shared;
 use crate::work::{Ring, Work};
 
@@ -36,7 +37,7 @@ const ACK_BATCH: u32 = 64;
 
 /// A completion queue.
 #[derive(Debug)]
-pub(crate) struct Cq {
+pub struct Cq {
     pub(crate) token: CqToken,
     hw: NonNull<ibv_cq>,
     /// The number by which the channel and the engine name the queue.
@@ -54,14 +55,13 @@ unsafe impl Send for Cq {}
 unsafe impl Sync for Cq {}
 
 impl Cq {
-    /// Creates a queue for `depth` completions.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         cqs: &Arc<Cqs>,
         depth: u32,
         token: CqToken,
     ) -> Result<Arc<Self>, RnicError> {
-        let verbs = &shared.device.libraries.verbs;
+        let verbs = shared.verbs();
         let depth = depth.max(1);
         let size = i32::try_from(depth).unwrap_or(i32::MAX);
         let number = cqs.reserve();
@@ -97,7 +97,7 @@ impl Cq {
         let size = i32::try_from(depth.max(1)).unwrap_or(i32::MAX);
         // SAFETY: the queue is alive as long as `self`; only this call changes its size.
         if unsafe { self.hw.as_ref() }.cqe < size {
-            let verbs = &self.shared.device.libraries.verbs;
+            let verbs = self.shared.verbs();
             // SAFETY: the queue is alive as long as `self`.
             checked(unsafe { verbs.ibv_resize_cq(self.hw(), size) })
                 .map_err(|why| of(why, Resource::CompletionQueue))?;
@@ -106,7 +106,6 @@ impl Cq {
         Ok(())
     }
 
-    /// Takes completions in order.
     pub(crate) fn poll(&self, out: &mut [Completion]) -> usize {
         let mut inner = self.lock();
         let count = inner.poll(out);
@@ -204,11 +203,7 @@ impl Cq {
         let count = self.unacknowledged.swap(0, Ordering::Relaxed);
         // SAFETY: alive as long as `self`; `count` events were taken and not acknowledged.
         unsafe {
-            self.shared
-                .device
-                .libraries
-                .verbs
-                .ibv_ack_cq_events(self.hw(), count);
+            self.shared.verbs().ibv_ack_cq_events(self.hw(), count);
         }
     }
 
@@ -243,9 +238,8 @@ impl Cq {
         let mut inner = self.lock();
         if inner.queue.len() >= self.depth.load(Ordering::Relaxed) as usize {
             drop(inner);
-            self.shared
-                .engine
-                .report_event(AsyncEvent::CqOverflow(self.token));
+            let event = AsyncEvent::CqOverflow(self.token);
+            self.shared.engine.submit(Task::Report(event));
             return;
         }
         inner.push(completion);
@@ -282,7 +276,7 @@ impl Cq {
         let has_fired = inner.has_fired;
         self.report(inner);
         if has_fired {
-            self.shared.engine.check_cq(self.number);
+            self.shared.engine.submit(Task::CheckCq(self.number));
         }
     }
 
@@ -293,9 +287,9 @@ impl Cq {
         }
         let failures = std::mem::take(&mut inner.failures);
         drop(inner);
-        failures
-            .into_iter()
-            .for_each(|qp| self.shared.engine.report_failed(qp));
+        for qp in failures {
+            self.shared.engine.submit(Task::BreakConnection(qp));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -305,11 +299,10 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        let verbs = &self.shared.device.libraries.verbs;
         self.acknowledge();
         // SAFETY: created by `new`; queue pairs keep their queues alive, so nothing completes into
         // it. An event that another thread has just read is acknowledged there.
-        unsafe { verbs.ibv_destroy_cq(self.hw()) };
+        unsafe { self.shared.verbs().ibv_destroy_cq(self.hw()) };
         // Last, so that an event of this queue is not taken for one of a new queue of this number.
         self.cqs.remove(self.number);
     }

@@ -51,26 +51,19 @@ pub(super) fn received(work: &Work, posted: &Posted, wc: &ibv_wc) -> Completion 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::At;
     use access_layer::rnic::QpToken;
 
     fn posted() -> Posted {
-        Posted {
-            wr_id: 5,
-            len: 100,
-            opcode: WcOpcode::Recv,
-            wants_completion: true,
-            signalled: true,
-            at: At::Device,
-        }
+        Posted::receive(5, 100, true)
     }
 
     fn entry(opcode: ibv_wc_opcode, flags: ibv_wc_flags) -> ibv_wc {
-        // SAFETY: a structure of numbers, for which zero is a value.
-        let mut wc: ibv_wc = unsafe { std::mem::zeroed() };
-        wc.opcode = opcode;
-        wc.wc_flags = flags;
-        wc.byte_len = 42;
+        let mut wc = ibv_wc {
+            opcode,
+            wc_flags: flags,
+            byte_len: 42,
+            ..Default::default()
+        };
         wc.__bindgen_anon_1.imm_data = 0x1234;
         wc
     }

@@ -9,8 +9,8 @@ use verbs_dl::types::*;
 
 use super::QpParts;
 use crate::device::{checked, of, refused};
+use crate::quirks::Transport;
 use crate::shared::Shared;
-use crate::transport::Transport;
 
 /// A queue pair of the device, destroyed on drop. The pointer is null once it is destroyed.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Hw {
     ) -> Result<Self, RnicError> {
         let mut init = init_attr(parts, attr, token);
         init.cap.max_inline_data = shared.config.inline_max;
-        let verbs = &shared.device.libraries.verbs;
+        let verbs = shared.verbs();
         // SAFETY: domain and queues are alive, because `parts` holds them; `init` is on the stack
         // of this call.
         let mut qp = unsafe { verbs.ibv_create_qp(parts.pd.hw(), &raw mut init) };
@@ -60,7 +60,6 @@ impl Hw {
         self.qp
     }
 
-    /// The longest payload that a request carries inline, in bytes.
     pub(super) fn inline_max(&self) -> u32 {
         self.inline_max
     }
@@ -71,14 +70,16 @@ impl Hw {
         unsafe { self.qp.as_ref() }.map_or(0, |qp| qp.qp_num)
     }
 
-    /// Calls `ibv_modify_qp`.
     pub(super) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> io::Result<()> {
         if self.qp.is_null() {
             return Err(io::Error::from_raw_os_error(libc::ENOTCONN));
         }
-        let verbs = &self.shared.device.libraries.verbs;
         // SAFETY: created by `create` and not destroyed; the library only reads the structure.
-        checked(unsafe { verbs.ibv_modify_qp(self.qp, attr, mask as i32) })
+        checked(unsafe {
+            self.shared
+                .verbs()
+                .ibv_modify_qp(self.qp, attr, mask as i32)
+        })
     }
 
     /// True if the queue pair is in an error state of the device, or is destroyed.
@@ -86,10 +87,8 @@ impl Hw {
         if self.qp.is_null() {
             return true;
         }
-        // SAFETY: structures of numbers and pointers, for which zero is a value.
-        let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) =
-            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        let (state, verbs) = (IBV_QP_STATE as i32, &self.shared.device.libraries.verbs);
+        let (mut attr, mut init) = (ibv_qp_attr::default(), ibv_qp_init_attr::default());
+        let (state, verbs) = (IBV_QP_STATE as i32, self.shared.verbs());
         // SAFETY: created by `create` and not destroyed; both structures are on the stack of this
         // call.
         let code = unsafe { verbs.ibv_query_qp(self.qp, &raw mut attr, state, &raw mut init) };
@@ -101,7 +100,7 @@ impl Hw {
         let qp = std::mem::replace(&mut self.qp, ptr::null_mut());
         if !qp.is_null() {
             // SAFETY: created by `create`; the pointer was set to null above, so this happens once.
-            unsafe { self.shared.device.libraries.verbs.ibv_destroy_qp(qp) };
+            unsafe { self.shared.verbs().ibv_destroy_qp(qp) };
         }
     }
 }
@@ -113,42 +112,36 @@ impl Drop for Hw {
 }
 
 fn init_attr(parts: &QpParts, attr: &QpAttr, token: QpToken) -> ibv_qp_init_attr {
-    // SAFETY: a structure of numbers and pointers, for which zero is a value.
-    let mut init: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
-    init.qp_context = ptr::without_provenance_mut(token.0 as usize);
-    init.send_cq = parts.send_cq.hw();
-    init.recv_cq = parts.recv_cq.hw();
-    init.srq = parts.srq.as_ref().map_or(ptr::null_mut(), |srq| srq.hw());
-    init.qp_type = IBV_QPT_RC;
-    let has_own_receives = parts.srq.is_none();
-    init.cap = ibv_qp_cap {
-        // One more than the consumer requested, for a marker.
-        max_send_wr: attr.send_wr_max + 1,
-        max_recv_wr: if has_own_receives {
-            attr.recv_wr_max.max(1)
-        } else {
-            0
-        },
-        max_send_sge: attr.send_sge_max.max(1),
-        max_recv_sge: if has_own_receives {
-            attr.recv_sge_max.max(1)
-        } else {
-            0
-        },
-        max_inline_data: 0,
+    let (max_recv_wr, max_recv_sge) = match parts.srq {
+        Some(_) => (0, 0),
+        None => (attr.recv_wr_max.max(1), attr.recv_sge_max.max(1)),
     };
-    init
+    ibv_qp_init_attr {
+        qp_context: ptr::without_provenance_mut(token.0 as usize),
+        send_cq: parts.send_cq.hw(),
+        recv_cq: parts.recv_cq.hw(),
+        srq: parts.srq.as_ref().map_or(ptr::null_mut(), |srq| srq.hw()),
+        qp_type: IBV_QPT_RC,
+        cap: ibv_qp_cap {
+            // One more than the consumer requested, for a marker.
+            max_send_wr: attr.send_wr_max + 1,
+            max_recv_wr,
+            max_send_sge: attr.send_sge_max.max(1),
+            max_recv_sge,
+            max_inline_data: 0,
+        },
+        ..Default::default()
+    }
 }
 
 /// Returns the attributes and the mask for the step from the first state to the state in which
 /// receives may be posted.
 fn initial(shared: &Shared) -> (ibv_qp_attr, u32) {
-    // SAFETY: a structure of numbers, for which zero is a value.
-    let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
-    let access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-    attr.qp_state = IBV_QPS_INIT;
-    attr.qp_access_flags = access;
-    attr.port_num = shared.device.port;
+    let mut attr = ibv_qp_attr {
+        qp_access_flags: IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
+        port_num: shared.device.port,
+        ..ibv_qp_attr::in_state(IBV_QPS_INIT)
+    };
     let mask = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
     match shared.device.transport {
         Transport::Iwarp => (attr, mask),

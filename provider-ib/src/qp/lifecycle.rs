@@ -17,6 +17,15 @@ pub(crate) enum Lifecycle {
     Disconnected,
 }
 
+/// The states, each at the place of its number.
+const STATES: [Lifecycle; 5] = [
+    Lifecycle::Idle,
+    Lifecycle::Connecting,
+    Lifecycle::Connected,
+    Lifecycle::Ending,
+    Lifecycle::Disconnected,
+];
+
 impl Lifecycle {
     /// Called when the connection manager begins to use the queue pair.
     pub(crate) fn on_attempt(self) -> Option<Self> {
@@ -48,23 +57,15 @@ impl Lifecycle {
         (self == Self::Disconnected).then_some(Self::Idle)
     }
 
-    /// The state that the number encodes.
     pub(crate) fn from_u8(word: u8) -> Self {
-        match word {
-            0 => Self::Idle,
-            1 => Self::Connecting,
-            2 => Self::Connected,
-            3 => Self::Ending,
-            _ => Self::Disconnected,
-        }
+        STATES[usize::from(word)]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::Lifecycle::{self, *};
-
-    const ALL: [Lifecycle; 5] = [Idle, Connecting, Connected, Ending, Disconnected];
+    use super::STATES;
 
     macro_rules! rows {
         ($($name:literal: $event:expr => $after:expr;)+) => { [$(($name, $event, $after)),+] };
@@ -82,13 +83,13 @@ mod tests {
             "reset": Lifecycle::on_reset => [None, None, None, None, Some(Idle)];
         };
         for (name, on_event, expected) in events {
-            assert_eq!(ALL.map(on_event), expected, "{name}");
+            assert_eq!(STATES.map(on_event), expected, "{name}");
         }
     }
 
     #[test]
     fn states_are_decoded_as_encoded() {
-        for state in ALL {
+        for state in STATES {
             assert_eq!(Lifecycle::from_u8(state as u8), state);
         }
     }

@@ -16,19 +16,20 @@ use std::collections::HashMap;
 use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{AsyncEvent, QpAttr, QpToken, Resource, RnicError};
-use host::locks::{IgnorePoison as _, lock};
+use host::locks::lock;
 use hw::Hw;
 use verbs_dl::types::*;
 
 use crate::cq::Cq;
+use crate::engine::Task;
 use crate::memory::Pd;
+use crate::quirks::Transport;
 use crate::shared::Shared;
 use crate::srq::Srq;
-use crate::transport::Transport;
 use crate::work::Work;
 pub(crate) use lifecycle::Lifecycle;
 pub(crate) use window::Mw;
@@ -66,7 +67,7 @@ fn patience(transport: Transport, entered: &io::Result<()>, is_device_removed: b
 
 /// A queue pair.
 ///
-/// Lock order: `hw`, `send`, `recv`, `stage`, then the locks of the completion queues.
+/// Lock order: `hw`, `send`, `recv`, then the locks of the completion queues.
 #[derive(Debug)]
 pub(crate) struct Qp {
     pub(crate) shared: Arc<Shared>,
@@ -87,10 +88,8 @@ pub(crate) struct Qp {
     hw: Mutex<Hw>,
     send: Mutex<Side>,
     recv: Mutex<Side>,
-    stage: Mutex<Lifecycle>,
-    stage_changed: Condvar,
-    /// The value of `stage`, for readers that do not hold the lock.
-    stage_seen: AtomicU8,
+    /// The [`Lifecycle`].
+    stage: AtomicU8,
     /// True once the event "last receive of the shared receive queue" was reported.
     is_last_receive_reported: AtomicBool,
     /// Windows that were bound or unbound on this queue pair.
@@ -157,9 +156,7 @@ impl Qp {
             hw: Mutex::new(hw),
             send: Side::new(pointer),
             recv: Side::new(pointer),
-            stage: Mutex::new(Lifecycle::Idle),
-            stage_changed: Condvar::new(),
-            stage_seen: AtomicU8::new(Lifecycle::Idle as u8),
+            stage: AtomicU8::new(Lifecycle::Idle as u8),
             is_last_receive_reported: AtomicBool::new(false),
             windows: Mutex::default(),
         });
@@ -167,9 +164,8 @@ impl Qp {
         Ok(qp)
     }
 
-    /// The current state.
     pub(crate) fn lifecycle(&self) -> Lifecycle {
-        Lifecycle::from_u8(self.stage_seen.load(Ordering::Acquire))
+        Lifecycle::from_u8(self.stage.load(Ordering::Acquire))
     }
 
     /// The number that the connection manager and the peer use. A reset changes it.
@@ -182,7 +178,6 @@ impl Qp {
         self.parts.srq.is_some()
     }
 
-    /// Calls `ibv_modify_qp`.
     pub(crate) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> io::Result<()> {
         lock(&self.hw).modify(attr, mask)
     }
@@ -222,30 +217,65 @@ impl Qp {
         self.advance(Lifecycle::on_establish)
     }
 
-    /// Ends the connection or the attempt and flushes all posted work. On return everything has
-    /// completed and the end may be reported.
+    /// Ends the connection or the attempt: prevents further posts to the device, and makes the
+    /// device flush posted work. Returns the time by which the device must have completed that
+    /// work, or `None` if there is nothing to end or the end has begun already.
     ///
-    /// Returns `true` to the one caller that must report the end. Returns `false` if there was
-    /// nothing to end, or if another thread ends it; that thread has finished when this returns.
-    pub(crate) fn finish(&self) -> bool {
+    /// The connection calls this and [`poll_flush`](Self::poll_flush) under its lock.
+    pub(crate) fn begin_flush(&self) -> Option<Instant> {
         if !self.begin_end() {
-            let mut stage = lock(&self.stage);
-            while *stage == Lifecycle::Ending {
-                stage = self.stage_changed.wait(stage).ignore_poison();
-            }
-            return false;
+            return None;
         }
-        self.drain();
+        let entered = self.enter(IBV_QPS_ERR);
+        if let Err(why) = &entered {
+            tracing::debug!(qp = self.token.0, %why, "the error state was not entered");
+        }
+        let transport = self.shared.device.transport;
+        let patience = patience(transport, &entered, self.is_device_removed());
+        if transport != Transport::Iwarp && !patience.is_zero() {
+            self.post_marker(&mut lock(&self.send));
+        }
+        Some(Instant::now() + patience)
+    }
+
+    /// Takes completions. Returns true if all posted work has completed; the end may then be
+    /// reported. From the time `until` on, the work that the device still keeps is flushed without
+    /// the device.
+    pub(crate) fn poll_flush(&self, until: Instant) -> bool {
+        if self.lifecycle() != Lifecycle::Ending {
+            return true;
+        }
+        self.pull_remaining();
+        if self.work.sends.awaits_device() || self.work.recvs.awaits_device() {
+            if Instant::now() < until && !self.is_device_removed() {
+                return false;
+            }
+            tracing::debug!(
+                qp = self.token.0,
+                "the device keeps work of a connection that ended"
+            );
+            // In this state the device does not access the memory of its requests any more.
+            let _ = self.enter(IBV_QPS_RESET);
+        }
         for window in self.held_windows() {
             window.on_qp_end(self);
         }
-        self.end()
+        self.end();
+        true
+    }
+
+    fn enter(&self, state: ibv_qp_state) -> io::Result<()> {
+        self.modify(&mut ibv_qp_attr::in_state(state), IBV_QP_STATE)
+    }
+
+    fn is_device_removed(&self) -> bool {
+        self.shared.is_device_removed.load(Ordering::Relaxed)
     }
 
     /// Flushes the requests that the device has not completed and those posted meanwhile. The
     /// posting locks are held, because a request that was recorded after this flush and before the
     /// next state would wait for ever.
-    fn end(&self) -> bool {
+    fn end(&self) {
         let _send = lock(&self.send);
         let _recv = lock(&self.recv);
         self.parts.recv_cq.flush_recvs(&self.work);
@@ -253,7 +283,7 @@ impl Qp {
         if self.has_srq() {
             self.report_last_receive();
         }
-        self.advance(Lifecycle::on_drained)
+        self.advance(Lifecycle::on_drained);
     }
 
     /// Reports, once, that this queue pair holds no receive of the shared receive queue any more.
@@ -262,7 +292,7 @@ impl Qp {
     pub(crate) fn report_last_receive(&self) {
         if !self.is_last_receive_reported.swap(true, Ordering::Relaxed) {
             let event = AsyncEvent::LastWqeReached(self.token);
-            self.shared.engine.report_event(event);
+            self.shared.engine.submit(Task::Report(event));
         }
     }
 
@@ -317,9 +347,8 @@ impl Qp {
     }
 
     /// Destroys the device's queue pair. The caller guarantees that the queue pair is not used any
-    /// more.
+    /// more and that its connection has ended.
     pub(crate) fn retire(&self) {
-        self.finish();
         self.release_windows();
         let mut hw = lock(&self.hw);
         let num = hw.num();
@@ -371,61 +400,10 @@ impl Qp {
         }
     }
 
-    /// Makes the device flush posted work and waits for its completion, up to the time that
-    /// [`patience`] allows.
-    fn drain(&self) {
-        // SAFETY: a structure of numbers, for which zero is a value.
-        let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
-        attr.qp_state = IBV_QPS_ERR;
-        let entered = self.modify(&mut attr, IBV_QP_STATE);
-        if let Err(why) = &entered {
-            tracing::debug!(qp = self.token.0, %why, "the error state was not entered");
-        }
-        let (transport, is_gone) = (
-            self.shared.device.transport,
-            self.shared.is_device_removed.load(Ordering::Relaxed),
-        );
-        let patience = patience(transport, &entered, is_gone);
-        if transport != Transport::Iwarp && !patience.is_zero() {
-            self.post_marker(&mut lock(&self.send));
-        }
-        if !self.await_device(Instant::now() + patience) {
-            tracing::debug!(
-                qp = self.token.0,
-                "the device keeps work of a connection that ended"
-            );
-            // In this state the device does not access the memory of its requests any more.
-            attr.qp_state = IBV_QPS_RESET;
-            let _ = self.modify(&mut attr, IBV_QP_STATE);
-        }
-    }
-
-    /// Takes completions until all are taken. Returns `false` if the deadline passed.
-    fn await_device(&self, deadline: Instant) -> bool {
-        let mut pause = Duration::from_micros(20);
-        loop {
-            self.parts.send_cq.pull();
-            self.parts.recv_cq.pull();
-            if !self.work.sends.awaits_device() && !self.work.recvs.awaits_device() {
-                return true;
-            }
-            if Instant::now() >= deadline {
-                return false;
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(2));
-        }
-    }
-
     fn advance(&self, event: impl Fn(Lifecycle) -> Option<Lifecycle>) -> bool {
-        let mut stage = lock(&self.stage);
-        let Some(next) = event(*stage) else {
-            return false;
-        };
-        *stage = next;
-        self.stage_seen.store(next as u8, Ordering::Release);
-        self.stage_changed.notify_all();
-        true
+        let next = |word| event(Lifecycle::from_u8(word)).map(|next| next as u8);
+        let (set, read) = (Ordering::AcqRel, Ordering::Acquire);
+        self.stage.fetch_update(set, read, next).is_ok()
     }
 }
 

@@ -36,11 +36,7 @@ enum Way {
 /// A work request without its number.
 struct Request {
     wr: ibv_send_wr,
-    opcode: WcOpcode,
-    len: u32,
-    wr_id: u64,
-    wants_completion: bool,
-    signalled: bool,
+    posted: Posted,
 }
 
 /// A posted bind.
@@ -53,14 +49,13 @@ pub(crate) struct Bound {
 }
 
 impl Qp {
-    /// Posts one request.
     #[inline]
     pub(crate) fn post_send(&self, wr: &SendWr<'_>) -> Result<(), RnicError> {
         let mut segments = Segments::of(wr.sgl, self.attr.send_sge_max)?;
         let mut request = self.request(wr, &segments)?;
         request.wr.sg_list = segments.as_mut_ptr();
         request.wr.num_sge = segments.count();
-        let inline = matches!(request.opcode, WcOpcode::Send | WcOpcode::RdmaWrite)
+        let inline = matches!(request.posted.opcode, WcOpcode::Send | WcOpcode::RdmaWrite)
             && segments.total() <= self.inline_max
             && segments.total() > 0
             && self.shared.regions.cover(segments.as_slice());
@@ -77,21 +72,21 @@ impl Qp {
 
     /// Builds the device's request, without the segments.
     fn request(&self, wr: &SendWr<'_>, segments: &Segments<'_>) -> Result<Request, RnicError> {
-        // SAFETY: a structure of numbers and pointers, for which zero is a value.
-        let mut out: ibv_send_wr = unsafe { std::mem::zeroed() };
-        let (opcode, done, len) = self.set_operation(&mut out, wr.op, segments)?;
-        out.opcode = opcode;
-        if wr.fence && takes_fence(self.shared.device.quirks(), opcode) {
+        let mut out = ibv_send_wr::default();
+        let (wr_opcode, opcode, len) = self.set_operation(&mut out, wr.op, segments)?;
+        out.opcode = wr_opcode;
+        if wr.fence && takes_fence(self.shared.device.quirks(), wr_opcode) {
             out.send_flags |= IBV_SEND_FENCE;
         }
-        Ok(Request {
-            wr: out,
-            opcode: done,
-            len,
+        let posted = Posted {
             wr_id: wr.wr_id,
+            len,
+            opcode,
             wants_completion: wr.completion,
             signalled: wr.signalled,
-        })
+            at: At::Device,
+        };
+        Ok(Request { wr: out, posted })
     }
 
     /// Fills in the operation. Returns the device's opcode, the opcode of the completion, and the
@@ -266,7 +261,7 @@ impl Qp {
         post: impl FnOnce(*mut ibv_qp, *mut ibv_send_wr) -> std::io::Result<()>,
     ) -> Result<Option<u32>, RnicError> {
         let mut side = lock(&self.send);
-        let mut posted = request.posted();
+        let mut posted = request.posted;
         match self.way_of_sends()? {
             Way::Device => {}
             Way::Wait => return record(&self.work.sends, &posted, At::NotPosted).map(|_| None),
@@ -278,8 +273,8 @@ impl Qp {
         }
         // The device frees its slots by completions, so at least one request in `silent_max` is
         // signalled.
-        let may_be_silent = !request.wants_completion && side.silent + 1 < self.silent_max;
-        posted.at = completed_by(self.shared.device.quirks(), request.opcode, may_be_silent);
+        let may_be_silent = !posted.wants_completion && side.silent + 1 < self.silent_max;
+        posted.at = completed_by(self.shared.device.quirks(), posted.opcode, may_be_silent);
         let silent = posted.at == At::DeviceSilently;
         let sequence = record(&self.work.sends, &posted, posted.at)?;
         request.wr.wr_id = self.ticket(Kind::Send, sequence);
@@ -300,14 +295,7 @@ impl Qp {
     pub(crate) fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), RnicError> {
         let needs_one = !self.shared.device.quirks().receives_without_segments;
         let mut segments = Segments::of_receive(wr.sgl, self.attr.recv_sge_max, needs_one)?;
-        let posted = Posted {
-            wr_id: wr.wr_id,
-            len: segments.total(),
-            opcode: WcOpcode::Recv,
-            wants_completion: true,
-            signalled: wr.signalled,
-            at: At::Device,
-        };
+        let posted = Posted::receive(wr.wr_id, segments.total(), wr.signalled);
         let side = lock(&self.recv);
         match self.lifecycle() {
             Lifecycle::Idle | Lifecycle::Connecting | Lifecycle::Connected => {}
@@ -371,11 +359,12 @@ impl Qp {
         let Some(sequence) = self.work.sends.push_marker() else {
             return;
         };
-        // SAFETY: a structure of numbers and pointers, for which zero is a value.
-        let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
-        wr.wr_id = self.ticket(Kind::Send, sequence);
-        wr.opcode = IBV_WR_RDMA_WRITE;
-        wr.send_flags = IBV_SEND_SIGNALED;
+        let mut wr = ibv_send_wr {
+            wr_id: self.ticket(Kind::Send, sequence),
+            opcode: IBV_WR_RDMA_WRITE,
+            send_flags: IBV_SEND_SIGNALED,
+            ..Default::default()
+        };
         set_remote(&mut wr, 0, NO_KEY);
         // SAFETY: the queue pair is alive while its send lock is held; the request is on the stack
         // of this call.
@@ -383,19 +372,6 @@ impl Qp {
             self.parts.send_cq.unpush(&self.work.sends);
         }
         side.silent = 0;
-    }
-}
-
-impl Request {
-    fn posted(&self) -> Posted {
-        Posted {
-            wr_id: self.wr_id,
-            len: self.len,
-            opcode: self.opcode,
-            wants_completion: self.wants_completion,
-            signalled: self.signalled,
-            at: At::Device,
-        }
     }
 }
 
@@ -437,19 +413,19 @@ fn bind_info<R: Rnic>(region: *mut ibv_mr, bind: &BindMw<'_, R>) -> ibv_mw_bind_
 }
 
 fn bind_request<R: Rnic>(bind: &BindMw<'_, R>) -> Request {
-    // SAFETY: a structure of numbers and pointers, for which zero is a value.
-    let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+    let mut wr = ibv_send_wr::default();
     if bind.fence {
         wr.send_flags |= IBV_SEND_FENCE;
     }
-    Request {
-        wr,
-        opcode: WcOpcode::BindMw,
-        len: bind.range.len,
+    let posted = Posted {
         wr_id: bind.wr_id,
+        len: bind.range.len,
+        opcode: WcOpcode::BindMw,
         wants_completion: bind.completion,
         signalled: bind.signalled,
-    }
+        at: At::Device,
+    };
+    Request { wr, posted }
 }
 
 fn set_remote(wr: &mut ibv_send_wr, remote_addr: u64, rkey: u32) {
@@ -479,14 +455,12 @@ mod tests {
     use access_layer::rnic::{Access, Sge};
 
     use super::*;
+    use crate::quirks::{SIW_VENDOR, Transport};
     use crate::rnic::IbRnic;
-    use crate::transport::Transport;
-
-    const SIW: u32 = 0x0062_6d74;
 
     #[test]
     fn reads_that_are_overtaken_are_late_and_never_silent() {
-        let siw = Quirks::of(Transport::Iwarp, SIW);
+        let siw = Quirks::of(Transport::Iwarp, SIW_VENDOR);
         let rxe = Quirks::of(Transport::InfiniBand, 0);
         for silent in [false, true] {
             let usual = if silent {
@@ -525,8 +499,7 @@ mod tests {
     #[test]
     fn a_write_with_immediate_data_is_solicited_when_that_is_asked_for() {
         for solicited in [false, true] {
-            // SAFETY: a structure of numbers and pointers, for which zero is a value.
-            let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+            let mut wr = ibv_send_wr::default();
             let to = RemoteRange {
                 addr: 1,
                 len: 2,
@@ -540,7 +513,7 @@ mod tests {
 
     #[test]
     fn a_read_is_not_fenced_where_that_would_stop_the_queue() {
-        let siw = Quirks::of(Transport::Iwarp, SIW);
+        let siw = Quirks::of(Transport::Iwarp, SIW_VENDOR);
         let rxe = Quirks::of(Transport::InfiniBand, 0);
         assert!(!takes_fence(siw, IBV_WR_RDMA_READ));
         assert!(takes_fence(rxe, IBV_WR_RDMA_READ));

@@ -31,7 +31,7 @@ use crate::memory::{Mr, Pd};
 
 /// A memory window.
 #[derive(Debug)]
-pub(crate) struct Mw {
+pub struct Mw {
     pd: Arc<Pd>,
     qps: Arc<Qps>,
     hw: Mutex<Hw>,

@@ -5,10 +5,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use access_layer::rnic::{Resource, RnicError, WcOpcode};
+use access_layer::rnic::{Resource, RnicError};
 use host::locks::lock;
 
-use super::{At, Posted, SHARED_QUEUES, Ticket};
+use super::{Posted, SHARED_QUEUES, Ticket};
 
 /// The posted receives of one queue, for the completion queues.
 #[derive(Debug)]
@@ -37,21 +37,14 @@ impl Default for Receives {
 }
 
 impl Receives {
-    /// The number of this queue in a [`Ticket`].
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
 
     /// Takes the receive in a slot, which a message has completed; `None` if the slot is empty.
     pub(crate) fn take(&self, slot: u32) -> Option<Posted> {
-        Some(Posted {
-            wr_id: self.lock().empty(slot)?,
-            len: 0,
-            opcode: WcOpcode::Recv,
-            wants_completion: true,
-            signalled: true,
-            at: At::Device,
-        })
+        let wr_id = self.lock().empty(slot)?;
+        Some(Posted::receive(wr_id, 0, true))
     }
 
     /// Records a receive and posts it with its ticket, unless `depth` receives are posted already.

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use access_layer::rnic::{WcOpcode, WcStatus};
 
-/// A posted request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Posted {
     /// The consumer's identifier.
@@ -53,7 +52,6 @@ struct Slot {
     about: AtomicU64,
 }
 
-/// The requests of one queue.
 #[derive(Debug)]
 pub(crate) struct Ring {
     slots: Box<[Slot]>,
@@ -357,21 +355,35 @@ const OPCODES: [WcOpcode; 8] = [
     WcOpcode::BindMw,
 ];
 
+/// The ways in which requests complete, each at the place of its number.
+const ATS: [At; 5] = [
+    At::Device,
+    At::DeviceLate,
+    At::DeviceSilently,
+    At::NotPosted,
+    At::Marker,
+];
+
 impl Posted {
+    /// Returns a receive that was posted to the device.
+    pub(crate) fn receive(wr_id: u64, len: u32, signalled: bool) -> Self {
+        Self {
+            wr_id,
+            len,
+            opcode: WcOpcode::Recv,
+            wants_completion: true,
+            signalled,
+            at: At::Device,
+        }
+    }
+
     fn about(&self) -> u64 {
         let opcode = OPCODES.iter().position(|known| *known == self.opcode);
-        let at = match self.at {
-            At::Device => 0,
-            At::DeviceSilently => 1,
-            At::NotPosted => 2,
-            At::Marker => 3,
-            At::DeviceLate => 4_u64,
-        };
         u64::from(self.len)
             | (opcode.unwrap_or(0) as u64) << 32
             | u64::from(self.wants_completion) << 40
             | u64::from(self.signalled) << 41
-            | at << 42
+            | (self.at as u64) << 42
     }
 
     fn of(wr_id: u64, about: u64) -> Self {
@@ -381,13 +393,7 @@ impl Posted {
             opcode: OPCODES[(about >> 32) as usize % OPCODES.len()],
             wants_completion: about >> 40 & 1 == 1,
             signalled: about >> 41 & 1 == 1,
-            at: match about >> 42 & 7 {
-                0 => At::Device,
-                1 => At::DeviceSilently,
-                2 => At::NotPosted,
-                3 => At::Marker,
-                _ => At::DeviceLate,
-            },
+            at: ATS[(about >> 42 & 7) as usize % ATS.len()],
         }
     }
 }
@@ -421,13 +427,7 @@ mod tests {
     fn slots_store_all_fields() {
         for opcode in OPCODES {
             for (wants_completion, signalled) in [(false, true), (true, false)] {
-                for at in [
-                    At::Device,
-                    At::DeviceLate,
-                    At::DeviceSilently,
-                    At::NotPosted,
-                    At::Marker,
-                ] {
+                for at in ATS {
                     let posted = Posted {
                         wr_id: u64::MAX,
                         len: u32::MAX,

@@ -13,17 +13,17 @@ pub(crate) const SHARED_QUEUES: u32 = 1 << (EPOCH_BITS + PLACE_BITS);
 const EPOCH_BITS: u32 = 8;
 const PLACE_BITS: u32 = 22;
 
-/// The kind of queue of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A send queue.
     Send,
-    /// A receive queue.
     Recv,
     /// A shared receive queue. The completion names the queue pair by its number, and the ticket
     /// names the queue ([`Ticket::of_shared`]).
     SharedRecv,
 }
+
+/// The kinds, each at the place of its number.
+const KINDS: [Kind; 3] = [Kind::Send, Kind::Recv, Kind::SharedRecv];
 
 /// Identifies a work request when the device completes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,14 +53,8 @@ impl Ticket {
         u32::from(self.epoch) << PLACE_BITS | self.place
     }
 
-    /// Encodes the ticket as a `wr_id`.
     pub(crate) fn encode(self) -> u64 {
-        let kind = match self.kind {
-            Kind::Send => 0,
-            Kind::Recv => 1,
-            Kind::SharedRecv => 2,
-        };
-        kind << 62
+        (self.kind as u64) << 62
             | u64::from(self.epoch) << (32 + PLACE_BITS)
             | u64::from(self.place) << 32
             | u64::from(self.sequence)
@@ -68,14 +62,8 @@ impl Ticket {
 
     /// Decodes a `wr_id`; `None` if its kind is not one of those above.
     pub(crate) fn decode(word: u64) -> Option<Self> {
-        let kind = match word >> 62 {
-            0 => Kind::Send,
-            1 => Kind::Recv,
-            2 => Kind::SharedRecv,
-            _ => return None,
-        };
         Some(Self {
-            kind,
+            kind: *KINDS.get((word >> 62) as usize)?,
             epoch: (word >> (32 + PLACE_BITS)) as u16 & (EPOCHS - 1),
             place: (word >> 32) as u32 & (PLACES as u32 - 1),
             sequence: word as u32,
@@ -89,7 +77,7 @@ mod tests {
 
     #[test]
     fn tickets_are_decoded_as_encoded() {
-        for kind in [Kind::Send, Kind::Recv, Kind::SharedRecv] {
+        for kind in KINDS {
             for (epoch, place, sequence) in [
                 (0, 0, 0),
                 (EPOCHS - 1, PLACES as u32 - 1, u32::MAX),

@@ -5,9 +5,9 @@
 macro_rules! functions {
     ($table:ident: $(pub fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $result:ty)?;)+) => {
         pub struct $table {
-            $($name: unsafe extern "C" fn($($arg: $ty),*) $(-> $result)?,)+
+            $(pub $name: unsafe extern "C" fn($($arg: $ty),*) $(-> $result)?,)+
             /// Keeps the library loaded, because the functions belong to it.
-            _library: libloading::os::unix::Library,
+            _library: Option<libloading::os::unix::Library>,
         }
 
         impl $table {
@@ -23,7 +23,13 @@ macro_rules! functions {
                     // SAFETY: the caller guarantees the prototypes.
                     let $name = *unsafe { library.get(name) }?;
                 )+
-                Ok(Self { $($name,)+ _library: library })
+                Ok(Self { $($name,)+ _library: Some(library) })
+            }
+
+            /// Returns functions that end the process, for tests that replace the ones they need.
+            pub fn stub() -> Self {
+                $(unsafe extern "C" fn $name($(_: $ty),*) $(-> $result)? { std::process::abort() })+
+                Self { $($name,)+ _library: None }
             }
 
             $(

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `generated` | structures and constants of both ([`types`]), and their functions ([`verbs`], [`cm`]) |
 //! | `functions` | the structures that hold the functions of a library |
+//! | `zero` | zero as the default value of structures |
 //! | `load` | loading of the libraries, and the error when one is missing |
 //! | `inline` | the verbs that the C header defines inline, through the device's operations |
 //!
@@ -23,6 +24,7 @@ mod functions;
 mod generated;
 mod inline;
 mod load;
+mod zero;
 
 pub use generated::{cm, types, verbs};
 pub use inline::{

@@ -1,12 +1,18 @@
 //! The table of every state and event, and the rules that hold for all of it.
 
-use super::Action::{
-    Confirm, Disconnect, Drain, Flush, Linger, Pause, Report, Request, ResolveAddress,
-    ResolveRoute, Retire,
-};
 use super::*;
 
-const STATES: [State; 10] = [
+/// The end of a connection whose peer has not answered the disconnect.
+const END: End = End {
+    report: ConsumerEvent::Broken,
+    lingers: true,
+};
+const LAST: End = End {
+    lingers: false,
+    ..END
+};
+
+const STATES: [State; 12] = [
     State::ResolvingAddress,
     State::ResolvingRoute,
     State::Requesting,
@@ -15,6 +21,8 @@ const STATES: [State; 10] = [
     State::Accepting,
     State::Established,
     State::Draining,
+    State::Flushing(END),
+    State::Flushing(LAST),
     State::Lingering,
     State::Over,
 ];
@@ -26,61 +34,69 @@ const fn refused(refusal: Refusal, again: bool) -> Event {
 /// Every event, with one letter for each state, in the order of [`STATES`].
 ///
 /// [`meaning`] returns the step of a letter.
-const TABLE: [(Event, &str); 23] = [
-    (Event::AddressResolved, "r........."),
-    (Event::RouteResolved, ".q........"),
-    (Event::Unresolved, "uu...a...."),
-    (Event::Replied, "..c......."),
-    (Event::Established, "..ee.e...."),
-    (refused(Refusal::Consumer, false), "..pp.addo."),
-    (refused(Refusal::Service, false), "..nn.addo."),
-    (refused(Refusal::Unreachable, false), "..uu.addo."),
-    (refused(Refusal::Consumer, true), "..wp.addo."),
-    (refused(Refusal::Service, true), "..wn.addo."),
-    (refused(Refusal::Unreachable, true), "..wu.addo."),
-    (Event::PauseOver, "....s....."),
-    (Event::Disconnected { failed: false }, "..nn.addo."),
-    (Event::Disconnected { failed: true }, "..nn.abbo."),
-    (Event::Failed, "nnnnnaBB.."),
-    (Event::DeviceRemoved, "uuuuuabbo."),
-    (Event::TimedOut, "ttttt....."),
-    (Event::Disconnect { graceful: true }, "ddddddg..."),
-    (Event::Disconnect { graceful: false }, "ddddddDD.."),
-    (Event::Drained, ".......D.."),
-    (Event::Reported { failed: true }, "nnnnnaBB.."),
-    (Event::Reported { failed: false }, "......BB.."),
-    (Event::LingerOver, "........o."),
+const TABLE: [(Event, &str); 24] = [
+    (Event::AddressResolved, "r..........."),
+    (Event::RouteResolved, ".q.........."),
+    (Event::Unresolved, "uu...a......"),
+    (Event::Replied, "..c........."),
+    (Event::Established, "..ee.e......"),
+    (refused(Refusal::Consumer, false), "..pp.addx.o."),
+    (refused(Refusal::Service, false), "..nn.addx.o."),
+    (refused(Refusal::Unreachable, false), "..uu.addx.o."),
+    (refused(Refusal::Consumer, true), "..wp.addx.o."),
+    (refused(Refusal::Service, true), "..wn.addx.o."),
+    (refused(Refusal::Unreachable, true), "..wu.addx.o."),
+    (Event::PauseOver, "....s......."),
+    (Event::Disconnected { failed: false }, "..nn.addx.o."),
+    (Event::Disconnected { failed: true }, "..nn.abbx.o."),
+    (Event::Failed, "nnnnnaBB...."),
+    (Event::DeviceRemoved, "uuuuuabbXXo."),
+    (Event::TimedOut, "ttttt......."),
+    (Event::Disconnect { graceful: true }, "ddddddg....."),
+    (Event::Disconnect { graceful: false }, "ddddddDD...."),
+    (Event::Drained, ".......D...."),
+    (Event::Reported { failed: true }, "nnnnnaBB...."),
+    (Event::Reported { failed: false }, "......BB...."),
+    (Event::Flushed, "........lo.."),
+    (Event::LingerOver, "..........o."),
 ];
 
-fn over(event: ConsumerEvent) -> (State, Vec<Action>) {
-    (State::Over, vec![Flush, Retire, Report(event)])
+/// The result of an event: the next state, the reported event and the actions.
+type Outcome = (State, Option<ConsumerEvent>, Vec<Action>);
+
+fn flush(report: ConsumerEvent, lingers: bool) -> Outcome {
+    let mut actions = vec![Flush];
+    if lingers {
+        actions.insert(0, Disconnect);
+    }
+    (State::Flushing(End { report, lingers }), None, actions)
 }
 
-fn linger(event: ConsumerEvent) -> (State, Vec<Action>) {
-    let actions = vec![Disconnect, Flush, Report(event), Linger];
-    (State::Lingering, actions)
-}
-
-fn meaning(letter: char, state: State) -> (State, Vec<Action>) {
+fn meaning(letter: char, state: State) -> Outcome {
+    let quiet = |state, action| (state, None, vec![action]);
+    let end = matches!(state, State::Flushing(_)).then_some(END.report);
     match letter {
-        '.' => (state, vec![]),
-        'r' => (State::ResolvingRoute, vec![ResolveRoute]),
-        'q' => (State::Requesting, vec![Request]),
-        'c' => (State::Confirming, vec![Confirm]),
-        'e' => (State::Established, vec![Report(ConsumerEvent::Established)]),
-        'w' => (State::Pausing, vec![Retire, Pause]),
-        's' => (State::ResolvingAddress, vec![ResolveAddress]),
-        'g' => (State::Draining, vec![Drain]),
-        'o' => (State::Over, vec![Retire]),
-        'a' => over(ConsumerEvent::AcceptFailed),
-        'b' => over(ConsumerEvent::Broken),
-        'd' => over(ConsumerEvent::Disconnected),
-        'n' => over(ConsumerEvent::NonPeerRejected),
-        'p' => over(ConsumerEvent::PeerRejected),
-        't' => over(ConsumerEvent::TimedOut),
-        'u' => over(ConsumerEvent::Unreachable),
-        'B' => linger(ConsumerEvent::Broken),
-        'D' => linger(ConsumerEvent::Disconnected),
+        '.' => (state, None, vec![]),
+        'r' => quiet(State::ResolvingRoute, ResolveRoute),
+        'q' => quiet(State::Requesting, Request),
+        'c' => quiet(State::Confirming, Confirm),
+        'e' => (State::Established, Some(ConsumerEvent::Established), vec![]),
+        'w' => (State::Pausing, None, vec![Retire, Pause]),
+        's' => quiet(State::ResolvingAddress, ResolveAddress),
+        'g' => quiet(State::Draining, Drain),
+        'x' => (State::Flushing(LAST), None, vec![]),
+        'X' => quiet(State::Flushing(LAST), Flush),
+        'l' => (State::Lingering, end, vec![Linger]),
+        'o' => (State::Over, end, vec![Retire]),
+        'a' => flush(ConsumerEvent::AcceptFailed, false),
+        'b' => flush(ConsumerEvent::Broken, false),
+        'd' => flush(ConsumerEvent::Disconnected, false),
+        'n' => flush(ConsumerEvent::NonPeerRejected, false),
+        'p' => flush(ConsumerEvent::PeerRejected, false),
+        't' => flush(ConsumerEvent::TimedOut, false),
+        'u' => flush(ConsumerEvent::Unreachable, false),
+        'B' => flush(ConsumerEvent::Broken, true),
+        'D' => flush(ConsumerEvent::Disconnected, true),
         other => panic!("no meaning for {other}"),
     }
 }
@@ -110,7 +126,8 @@ fn row(event: Event) -> usize {
         Event::Disconnect { graceful } => 18 - usize::from(graceful),
         Event::Drained => 19,
         Event::Reported { failed } => 21 - usize::from(failed),
-        Event::LingerOver => 22,
+        Event::Flushed => 22,
+        Event::LingerOver => 23,
     }
 }
 
@@ -121,9 +138,9 @@ fn every_event_in_every_state() {
         assert_eq!(letters.len(), STATES.len());
         for (state, letter) in STATES.into_iter().zip(letters.chars()) {
             let mut machine = Machine { state };
-            let actions = machine.on(event).to_vec();
+            let (report, actions) = machine.on(event);
             assert_eq!(
-                (machine.state(), actions),
+                (machine.state(), report, actions.to_vec()),
                 meaning(letter, state),
                 "{event:?} in {state:?}"
             );
@@ -131,45 +148,33 @@ fn every_event_in_every_state() {
     }
 }
 
-/// True if the end of the connection was reported before this state.
-fn is_end_reported(state: State) -> bool {
-    matches!(state, State::Lingering | State::Over)
-}
-
 #[test]
-fn every_end_is_reported_once_and_the_id_is_retired_once() {
+fn every_end_is_reported_once_after_the_flush_and_the_id_is_retired_once() {
+    let is_end_reported = |state| matches!(state, State::Lingering | State::Over);
+    let has_id = |state| !matches!(state, State::Over | State::Pausing);
     for (event, _) in TABLE {
         for state in STATES {
             let mut machine = Machine { state };
-            let actions = machine.on(event);
-            let endings = actions
-                .iter()
-                .filter(
-                    |action| matches!(action, Report(end) if *end != ConsumerEvent::Established),
-                )
-                .count();
-            let ended = !is_end_reported(state) && is_end_reported(machine.state());
-            assert_eq!(endings, usize::from(ended), "{event:?} in {state:?}");
-            let retired = actions.contains(&Retire);
-            let has_id = !matches!(state, State::Over | State::Pausing);
-            let keeps_id = !matches!(machine.state(), State::Over | State::Pausing);
-            if has_id {
-                assert_eq!(retired, !keeps_id, "{event:?} in {state:?}");
+            let (report, actions) = machine.on(event);
+            let after = machine.state();
+            let ends = report.is_some_and(|end| end != ConsumerEvent::Established);
+            let ended = !is_end_reported(state) && is_end_reported(after);
+            assert_eq!(ends, ended, "{event:?} in {state:?}");
+            if ended {
+                assert!(
+                    matches!(state, State::Flushing(_)),
+                    "{event:?} in {state:?}"
+                );
             }
-        }
-    }
-}
-
-#[test]
-fn posted_work_is_flushed_before_the_end_is_reported() {
-    for (event, _) in TABLE {
-        for state in STATES {
-            let actions = Machine { state }.on(event);
-            let report = actions.iter().position(
-                |action| matches!(action, Report(end) if *end != ConsumerEvent::Established),
+            let begins =
+                matches!(after, State::Flushing(_)) && !matches!(state, State::Flushing(_));
+            assert!(
+                !begins || actions.contains(&Flush),
+                "{event:?} in {state:?}"
             );
-            if let Some(report) = report {
-                assert!(actions[..report].contains(&Flush), "{event:?} in {state:?}");
+            if has_id(state) {
+                let retired = actions.contains(&Retire);
+                assert_eq!(retired, !has_id(after), "{event:?} in {state:?}");
             }
         }
     }
@@ -177,9 +182,10 @@ fn posted_work_is_flushed_before_the_end_is_reported() {
 
 #[test]
 fn a_connection_from_the_first_try_to_the_last_answer() {
-    let (mut machine, actions) = Machine::connect();
-    assert_eq!(actions, [ResolveAddress]);
+    let mut machine = Machine::connect();
     let refusal = Refusal::Service;
+    let (report, lingers) = (ConsumerEvent::Disconnected, true);
+    let flushing = State::Flushing(End { report, lingers });
     for (event, state) in [
         (Event::AddressResolved, State::ResolvingRoute),
         (Event::RouteResolved, State::Requesting),
@@ -190,7 +196,8 @@ fn a_connection_from_the_first_try_to_the_last_answer() {
         (Event::Replied, State::Confirming),
         (Event::Established, State::Established),
         (Event::Disconnect { graceful: true }, State::Draining),
-        (Event::Drained, State::Lingering),
+        (Event::Drained, flushing),
+        (Event::Flushed, State::Lingering),
         (Event::Disconnected { failed: true }, State::Over),
     ] {
         machine.on(event);
