@@ -75,7 +75,8 @@ pub(crate) const EXTRAS: &[Extra] = &[
         scene.server("java").args_line("Echo.java 7781").spawn()
     })
     .needs(&["/usr/bin/java", "/usr/bin/javac"])
-    .heavy(),
+    .heavy()
+    .also_by_sdp(),
     echo::<7782>("Erlang: echo server", |scene| {
         fs::write(scene.path("echo.escript"), include_str!("echo.escript"))?;
         let server = scene.server("escript");
