@@ -139,6 +139,7 @@ const FORKING: &[(&str, &str)] = scripts! {
     limits = "forking/limits.py",
     owner_exits = "forking/owner_exits.py",
     exec_of_an_owner = "forking/exec_of_an_owner.py",
+    an_unused_listener = "forking/unused_listener.py",
     no_leaks = "forking/no_leaks.py",
 };
 

@@ -140,7 +140,10 @@ fn prepare() {
     let mut known = HashMap::new();
     let mut known_listeners = HashMap::new();
     for fd in table::within(0, usize::MAX) {
-        offer::take_over(fd);
+        // A listener that this program has inherited over an `exec` and not used is not offered.
+        if table::find_listener(fd).is_some_and(|it| !it.lacks_service()) {
+            offer::take_over(fd);
+        }
         let (key, inherited) = match table::entry(fd) {
             Some(Entry::Socket(socket)) => (address(&socket), ForkState::of_owner(&socket)),
             Some(Entry::RelayClient(client)) => {
