@@ -114,6 +114,7 @@ const FORKING: &[(&str, &str)] = scripts! {
     accept_then_fork = "forking/accept_then_fork.py",
     prefork = "forking/prefork.py",
     gone_before_accept = "forking/gone_before_accept.py",
+    cloned = "forking/cloned.py",
     while_opening = "forking/while_opening.py",
     daemon_while_opening = "forking/daemon_while_opening.py",
     bound_before_fork = "forking/bound_before_fork.py",

@@ -39,8 +39,7 @@ pub(crate) const EXTRAS: &[Extra] = &[
         ftp_server,
         fetch_by_ftp,
     )
-    .needs(&["/usr/sbin/vsftpd"])
-    .also_by_sdp(),
+    .needs(&["/usr/sbin/vsftpd"]),
     extra(
         "haproxy: TCP by splice, SO_REUSEPORT",
         8090,

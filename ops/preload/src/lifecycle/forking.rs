@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_long};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::{Arc, MutexGuard};
@@ -26,7 +26,7 @@ use crate::socket::relay_client::RelayClient;
 use crate::socket::shared_state::SharedStateRef;
 use crate::table::{self, Entry};
 use crate::tcp::made;
-use crate::{events, switch};
+use crate::{events, observing, switch};
 
 /// Registers the handlers that run around a `fork`. Called before the first entry.
 pub(super) fn register() {
@@ -67,6 +67,23 @@ pub(crate) fn before_fork() -> Forking {
         _guards: held.filter_map(|protocol| protocol.before_fork()).collect(),
         _signals_blocked: Some(signals_blocked),
     }
+}
+
+/// Makes a child by a call that runs no handlers. Offloaded connections and listeners are inherited
+/// as by a `fork`. The child keeps its later sockets on TCP, because the DAT libraries, whose
+/// handlers do not run, do not work in it.
+///
+/// The C library does not lock its allocator for such a child. The allocator is in use at that
+/// moment only if another thread frees memory of the calling thread.
+pub(crate) fn fork_by_number(call: impl FnOnce() -> c_long) -> c_long {
+    let _forking = before_fork();
+    let made = call();
+    if made == 0 && process::has_owner() {
+        switch::keep_on_tcp();
+        observing::reset_after_fork();
+        in_child();
+    }
+    made
 }
 
 impl Drop for Forking {

@@ -204,8 +204,7 @@ impl Listener {
         self.service.as_deref()
     }
 
-    /// Returns false for a listener that was inherited over an `exec`, until a protocol listens next
-    /// to it.
+    /// Returns false for a listener that was inherited over an `exec`, until it is offered.
     pub(crate) fn is_offered(&self) -> bool {
         self.kernel.is_some() || self.service.is_some()
     }
