@@ -115,6 +115,7 @@ const FORKING: &[(&str, &str)] = scripts! {
     prefork = "forking/prefork.py",
     gone_before_accept = "forking/gone_before_accept.py",
     cloned = "forking/cloned.py",
+    limited = "forking/limited.py",
     while_opening = "forking/while_opening.py",
     daemon_while_opening = "forking/daemon_while_opening.py",
     bound_before_fork = "forking/bound_before_fork.py",

@@ -39,7 +39,8 @@ pub(crate) const EXTRAS: &[Extra] = &[
         ftp_server,
         fetch_by_ftp,
     )
-    .needs(&["/usr/sbin/vsftpd"]),
+    .needs(&["/usr/sbin/vsftpd"])
+    .also_by_sdp(),
     extra(
         "haproxy: TCP by splice, SO_REUSEPORT",
         8090,
