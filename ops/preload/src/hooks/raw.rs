@@ -121,9 +121,11 @@ unsafe fn dispatch_any(number: c_long, words: [c_long; 6]) -> Option<c_long> {
     Some(result.into())
 }
 
-/// Returns true for the flags and the stack of a `clone` that copies the memory.
+/// Returns true for the flags and the stack of a `clone` whose child has copies of the memory and
+/// the descriptors.
 fn is_fork(flags: c_long, stack: c_long) -> bool {
-    flags & c_long::from(libc::CLONE_VM) == 0 && stack == 0
+    let shared = libc::CLONE_VM | libc::CLONE_FILES;
+    flags & c_long::from(shared) == 0 && stack == 0
 }
 
 /// Passes on calls that move bytes.

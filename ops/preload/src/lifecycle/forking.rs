@@ -77,8 +77,9 @@ pub(crate) fn before_fork() -> Forking {
 /// moment only if another thread frees memory of the calling thread.
 pub(crate) fn fork_by_number(call: impl FnOnce() -> c_long) -> c_long {
     let _forking = before_fork();
+    let is_prepared = !FORK_STATE.get().is_null();
     let made = call();
-    if made == 0 && process::has_owner() {
+    if made == 0 && is_prepared {
         switch::keep_on_tcp();
         observing::reset_after_fork();
         in_child();
