@@ -54,6 +54,11 @@ fn begin() {
 }
 
 extern "C" fn in_child() {
+    reset_after_fork();
+}
+
+/// Detaches the child of a fork from its parent's page.
+pub(crate) fn reset_after_fork() {
     WRITER.forked();
 }
 

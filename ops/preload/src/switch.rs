@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use host::descriptors::raise;
 use ops::netlink::NetStack;
@@ -31,14 +32,25 @@ static SWITCH: PerProcess<Option<Arc<Switch>>> = PerProcess::new();
 /// The network namespace in which the switch was made, and whose routes it reads.
 static NAMESPACE: PerProcess<Namespace> = PerProcess::new();
 
+/// True in a process whose sockets stay on TCP, and in its descendants.
+static IS_ON_TCP: AtomicBool = AtomicBool::new(false);
+
+/// Keeps all further sockets of this process on TCP.
+pub(crate) fn keep_on_tcp() {
+    IS_ON_TCP.store(true, Ordering::Relaxed);
+}
+
 /// Returns the switch, if it was made already.
 pub(crate) fn made() -> Option<&'static Arc<Switch>> {
+    if IS_ON_TCP.load(Ordering::Relaxed) {
+        return None;
+    }
     SWITCH.get()?.as_ref()
 }
 
 /// Returns the switch, and makes it if necessary. `None`: all sockets stay on TCP.
 pub(crate) fn switch() -> Option<&'static Arc<Switch>> {
-    if process::is_vforked() {
+    if process::is_vforked() || IS_ON_TCP.load(Ordering::Relaxed) {
         return None;
     }
     SWITCH.get_or_init(make).as_ref()

@@ -115,6 +115,8 @@ const FORKING: &[(&str, &str)] = scripts! {
     accept_then_fork = "forking/accept_then_fork.py",
     prefork = "forking/prefork.py",
     gone_before_accept = "forking/gone_before_accept.py",
+    cloned = "forking/cloned.py",
+    limited = "forking/limited.py",
     while_opening = "forking/while_opening.py",
     daemon_while_opening = "forking/daemon_while_opening.py",
     bound_before_fork = "forking/bound_before_fork.py",
@@ -140,6 +142,7 @@ const FORKING: &[(&str, &str)] = scripts! {
     limits = "forking/limits.py",
     owner_exits = "forking/owner_exits.py",
     exec_of_an_owner = "forking/exec_of_an_owner.py",
+    an_unused_listener = "forking/unused_listener.py",
     no_leaks = "forking/no_leaks.py",
 };
 

@@ -4,11 +4,13 @@
 //! the connection first.
 
 use std::fs;
+use std::io::Read;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use stack_tests::{OffloadProtocol, Program, Running};
+use stack_tests::{OffloadProtocol, Running};
 
 use crate::arrangement::Side;
 use crate::case::Case;
@@ -37,7 +39,8 @@ pub(crate) const EXTRAS: &[Extra] = &[
         ftp_server,
         fetch_by_ftp,
     )
-    .needs(&["/usr/sbin/vsftpd"]),
+    .needs(&["/usr/sbin/vsftpd"])
+    .also_by_sdp(),
     extra(
         "haproxy: TCP by splice, SO_REUSEPORT",
         8090,
@@ -58,8 +61,9 @@ pub(crate) const EXTRAS: &[Extra] = &[
         .needs(&["/usr/sbin/inetd"])
         .also_by_sdp(),
     echo::<7778>("systemd-socket-activate: Python", activated)
-        .needs(&["/usr/bin/systemd-socket-activate"]),
-    echo::<7779>("exec: Python listens, its successor accepts", successor),
+        .needs(&["/usr/bin/systemd-socket-activate"])
+        .also_by_sdp(),
+    echo::<7779>("exec: Python listens, its successor accepts", successor).also_by_sdp(),
     echo::<7780>("Node: echo server", |scene| {
         let text = format!(
             "require('net').createServer({{allowHalfOpen: true}}, s => s.pipe(s))\
@@ -75,7 +79,8 @@ pub(crate) const EXTRAS: &[Extra] = &[
         scene.server("java").args_line("Echo.java 7781").spawn()
     })
     .needs(&["/usr/bin/java", "/usr/bin/javac"])
-    .heavy(),
+    .heavy()
+    .also_by_sdp(),
     echo::<7782>("Erlang: echo server", |scene| {
         fs::write(scene.path("echo.escript"), include_str!("echo.escript"))?;
         let server = scene.server("escript");
@@ -220,23 +225,26 @@ fn inetd(scene: &Scene) -> Result<Running> {
 /// A program that accepts on an inherited listener. Its argument is the descriptor number.
 const ACCEPTS: &str = include_str!("accepts.py");
 
+/// Starts the program as systemd starts a service: the listener is made by a program that does not
+/// run under `opsrun`, and the first client, over TCP, starts the server.
 fn activated(scene: &Scene) -> Result<Running> {
     // The program receives no other variable.
-    let kept = [
-        "LD_PRELOAD",
-        "OPS_RULES",
-        "DAT_OVERRIDE",
-        "OPS_SOFTWARE",
-        "SDP_TRACE",
-    ];
-    let kept = kept.map(|name| format!("-E {name}")).join(" ");
-    let waits = format!("{kept} -l {HOST}:7778");
-    let server = scene.server("systemd-socket-activate").args_line(&waits);
-    with_listener(server.arg(INTERPRETER), "3").spawn()
-}
-
-fn with_listener(program: Program, number: &str) -> Program {
-    program.arg("-c").arg(ACCEPTS).arg(number)
+    let kept = ["OPS_RULES", "DAT_OVERRIDE", "OPS_SOFTWARE", "SDP_TRACE"];
+    let kept = kept.map(|name| format!("${{{name}+-E {name}}}")).join(" ");
+    fs::write(scene.path("accepts.py"), ACCEPTS)?;
+    let script = format!(
+        "library=${{LD_PRELOAD-}}; unset LD_PRELOAD\n\
+         exec systemd-socket-activate {kept} -E LD_PRELOAD=$library -l {HOST}:7778 \
+         {INTERPRETER} accepts.py 3"
+    );
+    let server = scene.shell(scene.side(), &script).spawn()?;
+    let limit = scene.deadline();
+    scene.net.wait_for_listener_of(&server, 7778, limit)?;
+    let mut first = TcpStream::connect((HOST, 7778))?;
+    first.set_read_timeout(Some(limit))?;
+    first.shutdown(Shutdown::Write)?;
+    ensure!(first.read(&mut [0])? == 0, "bytes were received");
+    Ok(server)
 }
 
 const LISTENS: &str = "import os, socket, sys\n\

@@ -17,6 +17,7 @@
 //! | [`names`] | `getsockname`, `getpeername`, options, `ioctl`, `shutdown` |
 //! | [`namespaces`] | `setns`, `unshare` |
 //! | [`processes`] | `exec`, `vfork`, `posix_spawn`, `_exit`, `fdopen`: calls that pass sockets out of the control of this library |
+//! | [`limits`] | `setrlimit`, `prlimit` |
 //! | [`lists`] | `execl`, `dprintf`: functions with a variable number of arguments |
 //! | [`threads`] | `pthread_create`, `pthread_cancel` |
 //! | [`waits`] | `poll`, `select`, `epoll_ctl`, `epoll_wait` |
@@ -27,6 +28,7 @@ pub(crate) mod connections;
 pub(crate) mod descriptors;
 pub(crate) mod eventfd;
 pub(crate) mod files;
+pub(crate) mod limits;
 pub(crate) mod lists;
 pub(crate) mod names;
 pub(crate) mod namespaces;

@@ -7,16 +7,17 @@ use libc::timespec;
 
 use super::waits::{KERNEL_MASK, duration, spec};
 use super::{connections, descriptors, files, names, namespaces, processes, transfer, waits};
-use crate::lifecycle::exiting;
-use crate::process::guard::Uncancelled;
+use crate::lifecycle::{exiting, forking};
+use crate::process::guard::{self, Uncancelled};
 use crate::process::{memory, real};
 use crate::table;
 
 /// Hook of `syscall`. Calls on an offloaded socket, waits, and calls that may move a socket to an
 /// offload protocol or to another process are passed to the hook of the named function.
 ///
-/// `fork` and related calls are passed on unchanged: a program calls them by number to avoid the C
-/// library's work around them. The connections then stay with the parent.
+/// A `clone` that makes a process with a copy of the memory is treated like a `fork`, without the
+/// handlers of other libraries: a program calls it by number for namespaces of the child, as vsftpd
+/// does.
 ///
 /// # Safety
 /// The contract of the C function. Its variable arguments are words in registers on every supported
@@ -100,6 +101,10 @@ unsafe fn dispatch_any(number: c_long, words: [c_long; 6]) -> Option<c_long> {
                 memory::will_be_shared();
                 return None;
             }
+            libc::SYS_clone if is_fork(a, b) && !guard::is_inside() => {
+                let clone = || real::syscall(number, a, b, c, d, e, f);
+                return Some(forking::fork_by_number(clone));
+            }
             libc::SYS_clone | libc::SYS_clone3 => {
                 memory::will_be_shared();
                 return None;
@@ -114,6 +119,13 @@ unsafe fn dispatch_any(number: c_long, words: [c_long; 6]) -> Option<c_long> {
         }
     };
     Some(result.into())
+}
+
+/// Returns true for the flags and the stack of a `clone` whose child has copies of the memory and
+/// the descriptors.
+fn is_fork(flags: c_long, stack: c_long) -> bool {
+    let shared = libc::CLONE_VM | libc::CLONE_FILES;
+    flags & c_long::from(shared) == 0 && stack == 0
 }
 
 /// Passes on calls that move bytes.

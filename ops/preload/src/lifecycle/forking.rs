@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_long};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::{Arc, MutexGuard};
@@ -27,7 +27,7 @@ use crate::socket::relay_client::RelayClient;
 use crate::socket::shared_state::SharedStateRef;
 use crate::table::{self, Entry};
 use crate::tcp::made;
-use crate::{events, switch};
+use crate::{events, observing, switch};
 
 /// Registers the handlers that run around a `fork`. Called before the first entry.
 pub(super) fn register() {
@@ -68,6 +68,24 @@ pub(crate) fn before_fork() -> Forking {
         _guards: held.filter_map(|protocol| protocol.before_fork()).collect(),
         _signals_blocked: Some(signals_blocked),
     }
+}
+
+/// Makes a child by a call that runs no handlers. Offloaded connections and listeners are inherited
+/// as by a `fork`. The child keeps its later sockets on TCP, because the DAT libraries, whose
+/// handlers do not run, do not work in it.
+///
+/// The C library does not lock its allocator for such a child. The allocator is in use at that
+/// moment only if another thread frees memory of the calling thread.
+pub(crate) fn fork_by_number(call: impl FnOnce() -> c_long) -> c_long {
+    let _forking = before_fork();
+    let is_prepared = !FORK_STATE.get().is_null();
+    let made = call();
+    if made == 0 && is_prepared {
+        switch::keep_on_tcp();
+        observing::reset_after_fork();
+        in_child();
+    }
+    made
 }
 
 impl Drop for Forking {
@@ -142,7 +160,10 @@ fn prepare() {
     let mut known = HashMap::new();
     let mut known_listeners = HashMap::new();
     for fd in table::within(0, usize::MAX) {
-        offer::take_over(fd);
+        // A listener that this program has inherited over an `exec` and not used is not offered.
+        if table::find_listener(fd).is_some_and(|it| !it.lacks_service()) {
+            offer::take_over(fd);
+        }
         let (key, inherited) = match table::entry(fd) {
             Some(Entry::Socket(socket)) => (address(&socket), ForkState::of_owner(&socket)),
             Some(Entry::RelayClient(client)) => {

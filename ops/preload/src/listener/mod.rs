@@ -43,7 +43,7 @@ pub(crate) struct Listener {
     accept_lock: Arc<AcceptLock>,
     joint: Arc<Joint>,
     listed: Listed,
-    /// True if the service ended at an `exec` and no attempt to begin it again was made.
+    /// True if the listener was inherited over an `exec`, and no attempt to offer it was made.
     lacks_service: AtomicBool,
     is_lost: AtomicBool,
     /// Counts the calls of `accept`.
@@ -54,7 +54,7 @@ pub(crate) struct Listener {
 }
 
 /// The record that counts accepted connections.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Listed {
     /// The record, in the process that made the listener.
     record: Option<Arc<Record>>,
@@ -77,6 +77,7 @@ const TURNS: u32 = 8;
 pub(crate) struct InheritedListener {
     kernel: Option<(RawFd, KernelProtocol)>,
     service: Option<InheritedService>,
+    lacks_service: bool,
     accept_lock: RawFd,
     joint: Option<RawFd>,
     family: Family,
@@ -107,17 +108,17 @@ impl Listener {
         }
     }
 
-    /// Makes a listener from a kernel listener that was inherited over an `exec`, without a
-    /// service.
+    /// Makes a listener that was inherited over an `exec`, with or without a kernel listener, and
+    /// without a service.
     pub(crate) fn from_exec(
-        kernel: KernelListener,
+        kernel: Option<KernelListener>,
         accept_lock: Arc<AcceptLock>,
         listed: Listed,
         family: Family,
     ) -> Self {
         Self {
             lacks_service: AtomicBool::new(true),
-            ..Self::new(Some(kernel), None, accept_lock, listed, family)
+            ..Self::new(kernel, None, accept_lock, listed, family)
         }
     }
 
@@ -170,6 +171,7 @@ impl Listener {
         let joint = from.joint.map(|set| own(set).into());
         Self {
             joint: Arc::new(joint.map(Joint::inherited).unwrap_or_default()),
+            lacks_service: AtomicBool::new(from.lacks_service),
             ..Self::new(kernel, service, lock, listed, from.family)
         }
     }
@@ -179,12 +181,14 @@ impl Listener {
     pub(crate) fn copy(&self, withheld: &mut Vec<RawFd>) -> Option<InheritedListener> {
         let service = self.service.as_ref().and_then(|it| it.copy(withheld));
         let kernel = self.kernel.as_ref().map(|it| (it.number(), it.protocol()));
-        if service.is_none() && kernel.is_none() {
+        let lacks_service = self.lacks_service();
+        if service.is_none() && kernel.is_none() && !lacks_service {
             return None;
         }
         Some(InheritedListener {
             kernel,
             service,
+            lacks_service,
             accept_lock: self.accept_lock.as_raw_fd(),
             joint: self.joint.get(),
             family: self.family,
@@ -198,6 +202,11 @@ impl Listener {
 
     pub(crate) fn service(&self) -> Option<&Service> {
         self.service.as_deref()
+    }
+
+    /// Returns false for a listener that was inherited over an `exec`, until it is offered.
+    pub(crate) fn is_offered(&self) -> bool {
+        self.kernel.is_some() || self.service.is_some()
     }
 
     /// Returns the descriptors that are readable while connections can be accepted.
@@ -240,7 +249,8 @@ impl Listener {
         }
     }
 
-    /// Returns true if the service ended at an `exec` and no attempt to begin it again was made.
+    /// Returns true if the listener was inherited over an `exec`, and no attempt to offer it was
+    /// made.
     pub(crate) fn lacks_service(&self) -> bool {
         self.lacks_service.load(Ordering::Relaxed)
     }

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
     FILE, aiocb, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off64_t, pid_t, pollfd,
-    pthread_attr_t, pthread_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    pthread_attr_t, pthread_t, rlimit, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
+    timeval,
 };
 
 use crate::process::errno;
@@ -216,6 +217,10 @@ real! {
         fd: c_int, flag: c_int, format: *const c_char, list: *mut c_void,
     ) -> c_int;
     fn fdopen(fd: c_int, how: *const c_char) -> *mut FILE;
+    fn setrlimit(resource: c_uint, limit: *const rlimit) -> c_int;
+    fn prlimit(
+        process: pid_t, resource: c_uint, limit: *const rlimit, before: *mut rlimit,
+    ) -> c_int;
     fn setns(fd: c_int, kind: c_int) -> c_int;
     fn unshare(flags: c_int) -> c_int;
     fn syscall(

@@ -2,13 +2,15 @@
 //!
 //! The kernel listener of a protocol stays open over an `exec`. If the new program lacks this
 //! library, the offer is withdrawn: queued connections are served, and later peers use TCP. The
-//! service of a protocol ends with the `exec`, and the new program begins it again when it waits or
-//! accepts.
+//! service of a protocol ends with the `exec`. The new program offers its TCP listeners, also those
+//! of a program without this library, when it waits or accepts: a program that inherits a listener
+//! and does not use it must receive no peers.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
+use host::descriptors::Identity;
 use ops::Local;
 use rustix::io::{FdFlags, fcntl_getfd};
 use rustix::net::sockopt;
@@ -67,16 +69,19 @@ pub(crate) fn adopt_inherited() {
         let listed = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
         listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<c_int>().ok())
     };
-    let inherited: Vec<c_int> = numbers()
-        // SAFETY: the number was just listed as open.
-        .filter(|fd| ops_local_protocol::is_listener(unsafe { BorrowedFd::borrow_raw(*fd) }))
+    // SAFETY: the numbers were just listed as open.
+    let borrow = |fd: &c_int| unsafe { BorrowedFd::borrow_raw(*fd) };
+    let listening: Vec<c_int> = numbers()
+        .filter(|fd| sockopt::socket_acceptconn(borrow(fd)).unwrap_or(false))
         .collect();
-    if inherited.is_empty() {
+    if listening.is_empty() {
         return;
     }
     let _inside = guard::enter();
-    let others: Vec<c_int> = numbers().filter(|fd| !inherited.contains(fd)).collect();
-    for number in inherited {
+    let (kernel, others): (Vec<c_int>, Vec<c_int>) = listening
+        .into_iter()
+        .partition(|fd| ops_local_protocol::is_listener(borrow(fd)));
+    for number in kernel {
         // SAFETY: the former program left this descriptor open for this library, and nothing else
         // owns it.
         let kernel = unsafe { OwnedFd::from_raw_fd(number) };
@@ -84,16 +89,28 @@ pub(crate) fn adopt_inherited() {
         let partners: Vec<c_int> = partners.filter(|fd| is_partner(*fd, &kernel)).collect();
         adopt(&partners, kernel);
     }
+    for fd in &others {
+        if let Some((family, _)) = local_of(borrow(fd)).filter(|_| table::is_plain(*fd))
+            && let Ok(lock) = AcceptLock::new()
+        {
+            let listener = Listener::from_exec(None, Arc::new(lock), Listed::default(), family);
+            let listener = Arc::new(listener);
+            let identity = Identity::of_number(*fd);
+            let same = others
+                .iter()
+                .filter(|it| Identity::of_number(**it) == identity);
+            same.for_each(|fd| numbers::insert(*fd, Entry::Listener(Arc::clone(&listener))));
+        }
+    }
 }
 
 /// Returns true for the TCP listener to which a kernel listener belongs.
 fn is_partner(fd: c_int, kernel: &OwnedFd) -> bool {
     // SAFETY: the number was listed as open.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    sockopt::socket_acceptconn(socket).unwrap_or(false)
-        && local_of(socket).is_some_and(|(_, service)| {
-            ops_local_protocol::is_at(kernel.as_fd(), Local::of(socket, service))
-        })
+    local_of(socket).is_some_and(|(_, service)| {
+        ops_local_protocol::is_at(kernel.as_fd(), Local::of(socket, service))
+    })
 }
 
 /// Adopts a kernel listener. `partners` are the descriptors of its TCP listener; without one no
@@ -116,7 +133,7 @@ fn adopt(partners: &[c_int], kernel: OwnedFd) {
         && let Ok(kernel) = KernelListener::new(kernel, protocol)
     {
         let lock = Arc::new(lock);
-        let listener = Listener::from_exec(kernel, lock, Listed::by(&record), family);
+        let listener = Listener::from_exec(Some(kernel), lock, Listed::by(&record), family);
         let listener = Arc::new(listener);
         for fd in partners {
             numbers::insert(*fd, Entry::Listener(Arc::clone(&listener)));

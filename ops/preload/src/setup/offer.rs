@@ -32,9 +32,9 @@ use crate::{numbers, observing, switch};
 /// The default maximum of the kernel's backlog (`net.core.somaxconn`).
 const BACKLOG_MAX: u32 = 4096;
 
-/// Begins a service again if the listening process has ended, or has become this program by `exec`.
-/// If the protocol permits only one listener at an address, one of several processes succeeds, and
-/// the others try again later.
+/// Begins a service again if the listening process has ended, or has become this program by `exec`,
+/// and offers a listener that was inherited over an `exec`. If the protocol permits only one
+/// listener at an address, one of several processes succeeds, and the others try again later.
 pub(crate) fn take_over(fd: c_int) {
     static ONE_AT_A_TIME: PerProcess<Mutex<()>> = PerProcess::new();
     if process::is_vforked() || !table::find_listener(fd).is_some_and(|it| it.needs_service()) {
@@ -53,28 +53,15 @@ pub(crate) fn take_over(fd: c_int) {
     let Some(before) = table::find_listener(fd) else {
         return;
     };
-    if before.is_service_due() {
-        renew_service(socket, &before);
+    if !before.is_service_due() {
+        return;
     }
-}
-
-/// Begins a service in this process, to replace the service that has ended.
-fn renew_service(socket: BorrowedFd<'_>, before: &Arc<Listener>) {
     let _inside = guard::enter();
-    let Some(candidate) = Candidate::of(socket).filter(|_| !switch::is_elsewhere(socket)) else {
-        return;
-    };
-    let Ok(offer) = candidate.plan() else {
-        return;
-    };
-    let Ok(begun) = candidate.listen_by_protocol(&offer, BACKLOG_MAX) else {
-        return;
-    };
-    let kernel = before.kernel().map(KernelListener::protocol);
-    let record = candidate.list(kernel, Some(&begun));
-    if let Ok(service) = candidate.serve(begun, &record) {
-        let renewed = before.with_service(service, Listed::by(&record));
-        replace_listener(before, &Arc::new(renewed));
+    let candidate = Candidate::of(socket).filter(|_| !switch::is_elsewhere(socket));
+    match candidate.and_then(|candidate| candidate.offer_again(socket, &before)) {
+        Some(renewed) => replace_listener(&before, &Arc::new(renewed)),
+        None if !before.is_offered() => forget(|it| std::ptr::eq(it, &*before)),
+        None => {}
     }
 }
 
@@ -88,9 +75,21 @@ fn replace_listener(before: &Arc<Listener>, now: &Arc<Listener>) {
     for fd in table::within(0, usize::MAX) {
         if table::entry(fd).is_some_and(|entry| is_it(&entry)) {
             table::exchange(fd, is_it, || Entry::Listener(Arc::clone(now)));
-            Registrations::of(fd).exchange(number, successor, has_joint);
+            match before.is_offered() {
+                true => Registrations::of(fd).exchange(number, successor, has_joint),
+                false => watch_pending(fd, now),
+            }
         }
     }
+}
+
+/// Adds the descriptors next to a listener to the `epoll` sets that the program has added the
+/// listener to.
+fn watch_pending(fd: c_int, listener: &Listener) {
+    // SAFETY: the table has an entry for the number, so it is not negative.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let pending: Vec<c_int> = listener.pending().map(|it| it.as_raw_fd()).collect();
+    Registrations::of(fd).add(&pending, || listener.obtain_joint(socket));
 }
 
 /// Handles the program's `shutdown` of a listener, or its `connect` with `AF_UNSPEC`. The kernel's
@@ -193,8 +192,8 @@ impl Candidate {
         socket: BorrowedFd<'_>,
         offer: &Offer,
         backlog: u32,
+        lock: Arc<AcceptLock>,
     ) -> Result<Listener, Reason> {
-        let lock = AcceptLock::new().map_err(Reason::Failed)?;
         let kernel = self.listen_in_kernel(socket, offer, backlog);
         let begun = self.listen_by_protocol(offer, backlog);
         let (kernel, begun) = match (kernel, begun) {
@@ -211,8 +210,22 @@ impl Candidate {
             Err(reason) if kernel.is_none() => return Err(reason),
             Err(_) => None,
         };
-        let (listed, lock) = (Listed::by(&record), Arc::new(lock));
+        let listed = Listed::by(&record);
         Ok(Listener::new(kernel, service, lock, listed, self.family))
+    }
+
+    /// Offers a listener whose service has ended, or that was inherited over an `exec`.
+    fn offer_again(&self, socket: BorrowedFd<'_>, before: &Listener) -> Option<Listener> {
+        let offer = self.plan().ok()?;
+        if !before.is_offered() {
+            let lock = Arc::clone(before.accept_lock());
+            return self.offer(socket, &offer, BACKLOG_MAX, lock).ok();
+        }
+        let begun = self.listen_by_protocol(&offer, BACKLOG_MAX).ok()?;
+        let kernel = before.kernel().map(KernelListener::protocol);
+        let record = self.list(kernel, Some(&begun));
+        let service = self.serve(begun, &record).ok()?;
+        Some(before.with_service(service, Listed::by(&record)))
     }
 
     /// Begins the service of a protocol, and answers peers that ask for its address.
@@ -325,13 +338,16 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
     } else {
         candidate.plan()
     };
-    match plan.and_then(|offer| candidate.offer(socket, &offer, backlog)) {
+    let offered = plan.and_then(|offer| {
+        let lock = AcceptLock::new().map_err(Reason::Failed)?;
+        candidate.offer(socket, &offer, backlog, Arc::new(lock))
+    });
+    match offered {
         Ok(listener) => {
             let listener = Arc::new(listener);
             numbers::insert(fd, Entry::Listener(Arc::clone(&listener)));
             // The program may have added the socket to `epoll` sets before it listens.
-            let pending: Vec<c_int> = listener.pending().map(|it| it.as_raw_fd()).collect();
-            Registrations::of(fd).add(&pending, || listener.obtain_joint(socket));
+            watch_pending(fd, &listener);
             signal_driven::copy(fd, &listener);
         }
         Err(reason) => {
