@@ -155,6 +155,17 @@ const LOCAL: &[(&str, &str)] = scripts! {
     peers_by_two_protocols_of_one_listener = "local/two_offers.py",
 };
 
+/// Scripts that apply only to protocols whose connections are no kernel sockets.
+const BETWEEN: &[(&str, &str)] = scripts! {
+    connecting_without_blocking = "connecting.py",
+};
+
+/// The scripts about such protocols.
+pub(crate) fn between() -> impl Iterator<Item = Script> {
+    let scripts = BETWEEN.iter();
+    scripts.map(|(name, text)| Script::new(name, text))
+}
+
 /// The scripts about connections within the host.
 pub(crate) fn local() -> impl Iterator<Item = Script> {
     LOCAL.iter().map(|(name, text)| Script::new(name, text))

@@ -155,7 +155,7 @@ fn close_shared() {
         let is_shared = match &entry {
             Entry::Socket(socket) => socket.observer().relay().is_some(),
             Entry::RelayClient(_) => true,
-            Entry::Listener(_) | Entry::Local(_) | Entry::Listed(_) => false,
+            Entry::Listener(_) | Entry::Local(_) | Entry::Listed(_) | Entry::Undecided(_) => false,
         };
         if is_shared && let Some(gone) = table::remove(fd) {
             // The relay is notified that no number of this process names it.
