@@ -158,6 +158,7 @@ const LOCAL: &[(&str, &str)] = scripts! {
 /// Scripts that apply only to protocols whose connections are no kernel sockets.
 const BETWEEN: &[(&str, &str)] = scripts! {
     connecting_without_blocking = "connecting.py",
+    a_connection_that_has_ended_has_no_peer = "names_at_the_end.py",
 };
 
 /// The scripts about such protocols.

@@ -56,8 +56,8 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     result
 }
 
-/// Refuses the shutdown of a connection that has ended: the kernel permits it for a Unix socket,
-/// but not for a TCP socket.
+/// Refuses a call on a connection that has ended: the kernel permits `shutdown` and `getpeername`
+/// for a Unix socket, but not for a TCP socket.
 fn refuse_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
     poll(&mut set, Some(&Timespec::default()))?;
@@ -193,6 +193,9 @@ pub unsafe extern "C" fn getpeername(
     address: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
+    if table::contains(fd) && offloaded::<(), c_int>(fd, refuse_over) != 0 {
+        return -1;
+    }
     // SAFETY: the caller's pointers.
     unsafe {
         name(
