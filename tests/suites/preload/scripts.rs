@@ -131,6 +131,7 @@ const FORKING: &[(&str, &str)] = scripts! {
     passing = "forking/passing.py",
     ends = "forking/ends.py",
     ends_while_in_calls = "forking/ends_while_in_calls.py",
+    ends_while_shared = "forking/ends_while_shared.py",
     both_have_ended = "forking/both_have_ended.py",
     sends_all_and_exits = "forking/sends_all_and_exits.py",
     read_late = "forking/read_late.py",
