@@ -176,11 +176,7 @@ impl<'a> Connecting<'a> {
     pub fn step(&mut self) -> Option<Outcome> {
         loop {
             match &mut self.stage {
-                Stage::Asking(asking) => {
-                    let answer = asking.step()?;
-                    self.cache(answer);
-                    self.stage = self.on_answer(answer, false);
-                }
+                Stage::Asking(_) => self.step_asking()?,
                 Stage::Trying { mapped, .. } if Instant::now() >= self.deadline => {
                     if mapped.is_some() {
                         self.cache(Answer::Refused);
@@ -203,6 +199,32 @@ impl<'a> Connecting<'a> {
         }
     }
 
+    /// Continues with the peer's answer, once it was received.
+    fn step_asking(&mut self) -> Option<()> {
+        if let Stage::Asking(asking) = &mut self.stage {
+            let answer = asking.step()?;
+            self.cache(answer);
+            self.stage = self.on_answer(answer, false);
+        }
+        Some(())
+    }
+
+    /// Waits until the peer has answered, at most for `limit`, and reserves the local address if
+    /// the peer offers the service. Opens no adapter.
+    pub fn wait_briefly(&mut self, limit: Duration) -> Option<Outcome> {
+        let until = Instant::now() + limit;
+        while self.step_asking().is_none() {
+            if Instant::now() >= until {
+                return None;
+            }
+            self.sleep(until);
+        }
+        if matches!(self.stage, Stage::Trying { .. }) && self.address().is_none() {
+            self.stage = Stage::Over;
+        }
+        matches!(self.stage, Stage::Over).then(|| self.finish())
+    }
+
     /// Steps until the outcome is decided. This takes no longer than the bound and the time that
     /// this process needs to open an adapter.
     pub fn wait(&mut self) -> Outcome {
@@ -210,17 +232,20 @@ impl<'a> Connecting<'a> {
             if let Some(outcome) = self.step() {
                 return outcome;
             }
-            let left = self.deadline().saturating_duration_since(Instant::now());
-            let timeout = Timespec::try_from(left + Duration::from_nanos(1)).ok();
-            let mut polled: Vec<PollFd<'_>> = self
-                .descriptor()
-                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-                .into_iter()
-                .collect();
-            // The result of poll, a signal included, does not matter: the step checks everything
-            // itself.
-            let _ = rustix::event::poll(&mut polled, timeout.as_ref());
+            self.sleep(self.deadline());
         }
+    }
+
+    /// Sleeps until the next event, at most until the deadline and `until`.
+    fn sleep(&self, until: Instant) {
+        let until = until.min(self.deadline());
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left + Duration::from_nanos(1)).ok();
+        let polled = self.descriptor();
+        let polled = polled.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        // The result of poll, a signal included, does not matter: the step checks everything
+        // itself.
+        let _ = rustix::event::poll(&mut Vec::from_iter(polled), timeout.as_ref());
     }
 
     /// Asks the peer, if a protocol needs its answer and the cache has none, or may not be used.

@@ -556,6 +556,36 @@ fn settings_are_those_of_the_rules_sockets() -> Result<()> {
     Ok(())
 }
 
+/// A program that connects to itself without blocking, and prints the errors of the socket.
+const CONNECTS_IN_VAIN: &str = "
+import errno, select, socket
+listener = socket.create_server(('127.0.0.1', 0))
+peer = socket.socket()
+peer.setblocking(False)
+assert peer.connect_ex(listener.getsockname()) == errno.EINPROGRESS
+watch = select.poll()
+watch.register(peer, 0)
+((_, seen),) = watch.poll()
+assert seen & select.POLLERR and seen & select.POLLHUP, seen
+print(*(errno.errorcode.get(it, it) for it in (
+    peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR),
+    peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR),
+    peer.connect_ex(listener.getsockname()),
+    peer.connect_ex(listener.getsockname()),
+)))
+";
+
+#[test]
+fn a_connect_without_blocking_fails_later_where_tcp_is_not_permitted() -> Result<()> {
+    let rules = "use tcp listen * *:*\nuse sdp connect * *:* within=100ms\n";
+    let (_dir, path) = rule_file(rules)?;
+    let path = path.display().to_string();
+    let output = opsrun(&["--rules", &path, "python3", "-c", CONNECTS_IN_VAIN])?;
+    let printed = "ECONNREFUSED 0 ECONNABORTED EINPROGRESS\n";
+    ensure!(text(&output.stdout) == printed, "{output:?}");
+    Ok(())
+}
+
 #[test]
 fn a_faulty_rule_file_is_reported_and_no_program_is_started() -> Result<()> {
     let (_dir, rules) = rule_file("use both connect * *:*\nuse both connect * here\n")?;

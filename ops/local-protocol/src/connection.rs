@@ -6,12 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use ops::{KernelConnection, KernelService, KernelSockets, KernelTarget, Local, Reason};
-use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::fs::{OFlags, fcntl_setfl, fstat};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, bind, connect,
     getsockname, listen, socket_with, sockopt,
 };
+use rustix::process::geteuid;
 use tracing::info;
 
 use crate::names::{self, Addresses, Name, listener_addresses};
@@ -92,6 +93,15 @@ impl KernelSockets for Sockets {
         // Accepted connections would inherit a close that resets, which `AF_UNIX` does not support.
         if sockopt::socket_linger(tcp) == Ok(Some(Duration::ZERO)) {
             return Err(Reason::Option("SO_LINGER"));
+        }
+        // Peers of other users would close their connections, and the program would accept them.
+        let owner = fstat(tcp).map_err(Reason::Failed)?.st_uid;
+        let user = geteuid();
+        if !user.is_root() && user.as_raw() != owner {
+            return Err(Reason::Protocol(format!(
+                "the socket belongs to user {owner}, and user {} listens",
+                user.as_raw()
+            )));
         }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket(flags).map_err(Reason::Failed)?;
@@ -221,7 +231,10 @@ fn connect_to_listener(socket: &OwnedFd, service: SocketAddr) -> Result<Local, R
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::net::TcpListener;
+
+    use rustix::process::Uid;
 
     use super::*;
 
@@ -237,6 +250,30 @@ mod tests {
         assert_eq!(Sockets.is_offered(service), Ok(()));
         drop(listener);
         assert_eq!(Sockets.is_offered(service), Err(Reason::NotOffered));
+    }
+
+    /// A server may bind its socket as root, and listen as another user.
+    #[test]
+    fn a_socket_of_another_user_is_not_offered() {
+        if !geteuid().is_root() {
+            // The line is written past the capture of the test harness.
+            let why = b"\nNOT RUN: only root can become another user\n";
+            std::io::stderr().write_all(why).unwrap();
+            return;
+        }
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let service = tcp.local_addr().unwrap().into();
+        let listen = || Sockets.listen(tcp.as_fd(), service, 1);
+        assert!(listen().is_ok());
+        let become_other = || {
+            let [root, other] = [0, 1000].map(Uid::from_raw);
+            // The user of this thread alone is changed.
+            rustix::thread::set_thread_res_uid(root, other, root).unwrap();
+            listen().map(drop)
+        };
+        let refused = std::thread::scope(|scope| scope.spawn(become_other).join().unwrap());
+        let why = "the socket belongs to user 0, and user 1000 listens";
+        assert_eq!(refused, Err(Reason::Protocol(why.to_owned())));
     }
 
     #[test]

@@ -45,7 +45,15 @@ pub(crate) fn forget(fd: c_int) {
     }
     let lingering = {
         let _signals_blocked = SignalsBlocked::begin();
-        table::remove(fd).and_then(release)
+        let removed = table::remove(fd);
+        let is_undecided = matches!(removed, Some(Entry::Undecided(_)));
+        let lingering = removed.and_then(release);
+        if is_undecided {
+            // The attempt may have ended before it was cancelled, and have made another entry.
+            table::remove(fd).and_then(release)
+        } else {
+            lingering
+        }
     };
     // A signal ends this wait, as it does in the kernel.
     if let Some((socket, until)) = lingering {
@@ -64,6 +72,9 @@ pub(crate) fn release(entry: Entry) -> Option<(Arc<Socket>, Instant)> {
         // that process.
         Entry::Socket(socket) if !socket.is_of_this_process() => std::mem::forget(socket),
         Entry::Listener(listener) if !listener.is_of_this_process() => std::mem::forget(listener),
+        Entry::Undecided(undecided) if !undecided.is_of_this_process() => {
+            std::mem::forget(undecided)
+        }
         Entry::Socket(socket) if socket.remove_number() => match socket.observer().relay() {
             // Other processes may hold the connection. It ends when no process holds it.
             Some(relay) => relay.on_owner_closed(),
@@ -71,6 +82,7 @@ pub(crate) fn release(entry: Entry) -> Option<(Arc<Socket>, Instant)> {
         },
         // A listener stops when its last reference is dropped.
         Entry::Listener(listener) => restarting::drop_left(&listener),
+        Entry::Undecided(undecided) => undecided.cancel(),
         // The kernel counts the holders of a pair.
         Entry::Socket(_) | Entry::RelayClient(_) | Entry::Local(_) | Entry::Listed(_) => {}
     }

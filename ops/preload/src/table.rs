@@ -17,6 +17,7 @@ use crate::observing;
 use crate::socket::Socket;
 use crate::socket::local::LocalSocket;
 use crate::socket::relay_client::RelayClient;
+use crate::socket::undecided::Undecided;
 
 const CHUNK: usize = 1024;
 /// The kernel's `nr_open` is 2^20 unless an administrator has raised it; higher numbers stay
@@ -36,6 +37,8 @@ pub(crate) enum Entry {
     /// A connection within the host, which is a kernel socket; only calls about its name and its
     /// options use the entry.
     Local(Arc<LocalSocket>),
+    /// A socket that connects, by a protocol or by TCP; the kernel sees one end of a pair.
+    Undecided(Arc<dyn Undecided>),
     /// A kernel TCP socket with several descriptors that is listed with the reason for it; no call
     /// uses the entry. The record of a single descriptor is in the slot itself.
     #[expect(dead_code, reason = "held so that it stays listed")]
@@ -48,6 +51,7 @@ const LISTENER: u8 = 2;
 const RELAY_CLIENT: u8 = 3;
 const LISTED: u8 = 4;
 const LOCAL: u8 = 5;
+const UNDECIDED: u8 = 6;
 
 /// The number of times that a thread tries to lock a slot before it yields the processor.
 const SPINS: u32 = 100;
@@ -60,6 +64,7 @@ impl Entry {
             Self::Listed(_) => LISTED,
             Self::Local(_) => LOCAL,
             Self::RelayClient(_) => RELAY_CLIENT,
+            Self::Undecided(_) => UNDECIDED,
         }
     }
 }
@@ -339,12 +344,13 @@ pub(crate) enum Mover {
     RelayClient(Arc<RelayClient>),
 }
 
-/// Returns the mover of a descriptor's bytes.
+/// Returns the mover of a descriptor's bytes, once its connection is decided.
 #[inline]
 pub(crate) fn mover(fd: c_int) -> Mover {
     if !contains(fd) {
         return Mover::Kernel;
     }
+    settle(fd);
     match entry(fd) {
         Some(Entry::Socket(socket)) => Mover::Own(socket),
         Some(Entry::RelayClient(client)) => Mover::RelayClient(client),
@@ -383,6 +389,27 @@ pub(crate) fn is_listener(fd: c_int) -> bool {
     kind(fd) == LISTENER
 }
 
+/// Returns the attempt of a socket that connects without blocking.
+#[inline]
+pub(crate) fn undecided(fd: c_int) -> Option<Arc<dyn Undecided>> {
+    if kind(fd) != UNDECIDED {
+        return None;
+    }
+    match entry(fd) {
+        Some(Entry::Undecided(undecided)) => Some(undecided),
+        _ => None,
+    }
+}
+
+/// Waits until a socket that connects without blocking has its final kernel object and entry. Calls
+/// that would pass the present one on to other numbers or processes wait so.
+#[inline]
+pub(crate) fn settle(fd: c_int) {
+    if let Some(undecided) = undecided(fd) {
+        undecided.settle();
+    }
+}
+
 /// Returns true for a connection within the host.
 pub(crate) fn is_local(fd: c_int) -> bool {
     kind(fd) == LOCAL
@@ -391,7 +418,7 @@ pub(crate) fn is_local(fd: c_int) -> bool {
 /// Returns true if a descriptor is an offloaded connection.
 #[inline]
 pub(crate) fn contains(fd: c_int) -> bool {
-    matches!(kind(fd), SOCKET | RELAY_CLIENT)
+    matches!(kind(fd), SOCKET | RELAY_CLIENT | UNDECIDED)
 }
 
 /// Makes an entry for a descriptor, and returns the former entry. Fails with `entry` if the table
@@ -496,7 +523,7 @@ fn count(before: u8, after: u8) {
     for (kind, change) in [(before, usize::MAX), (after, 1)] {
         match kind {
             LISTENER => LISTENERS.fetch_add(change, Ordering::Relaxed),
-            SOCKET | RELAY_CLIENT => CONNECTIONS.fetch_add(change, Ordering::Relaxed),
+            SOCKET | RELAY_CLIENT | UNDECIDED => CONNECTIONS.fetch_add(change, Ordering::Relaxed),
             LOCAL => LOCAL_CONNECTIONS.fetch_add(change, Ordering::Relaxed),
             _ => continue,
         };

@@ -70,6 +70,10 @@ fn main() -> ExitCode {
             ("scripts", scripts::all().collect::<Vec<_>>()),
             ("forking", scripts::forking().collect()),
             ("within", scripts::local().filter(|_| is_local).collect()),
+            (
+                "between",
+                scripts::between().filter(|_| !is_local).collect(),
+            ),
         ];
         for (kind, all) in kinds {
             trials.extend(all.into_iter().map(|script| {

@@ -134,6 +134,7 @@ const FORKING: &[(&str, &str)] = scripts! {
     passing = "forking/passing.py",
     ends = "forking/ends.py",
     ends_while_in_calls = "forking/ends_while_in_calls.py",
+    ends_while_shared = "forking/ends_while_shared.py",
     both_have_ended = "forking/both_have_ended.py",
     sends_all_and_exits = "forking/sends_all_and_exits.py",
     read_late = "forking/read_late.py",
@@ -158,6 +159,18 @@ const LOCAL: &[(&str, &str)] = scripts! {
     // The host also offers a service over SDP.
     peers_by_two_protocols_of_one_listener = "local/two_offers.py",
 };
+
+/// Scripts that apply only to protocols whose connections are no kernel sockets.
+const BETWEEN: &[(&str, &str)] = scripts! {
+    connecting_without_blocking = "connecting.py",
+    a_connection_that_has_ended_has_no_peer = "names_at_the_end.py",
+};
+
+/// The scripts about such protocols.
+pub(crate) fn between() -> impl Iterator<Item = Script> {
+    let scripts = BETWEEN.iter();
+    scripts.map(|(name, text)| Script::new(name, text))
+}
 
 /// The scripts about connections within the host.
 pub(crate) fn local() -> impl Iterator<Item = Script> {

@@ -65,3 +65,24 @@ for address in ("127.0.0.1", "127.0.0.2"):
     assert server.recv(100) == b"of a pipe"
     client.close()
     assert server.recv(1) == b""
+
+    # The flag applies to the pipe and not to a socket that blocks.
+    client = socket.create_connection(front.getsockname())
+    server, _ = front.accept()
+    client.sendall(b"early")
+    assert os.splice(server.fileno(), into, 9, flags=os.SPLICE_F_NONBLOCK) == 5
+    sender = while_asleep(lambda: client.sendall(b"late"))
+    assert os.splice(server.fileno(), into, 9, flags=os.SPLICE_F_NONBLOCK) == 4
+    sender.join()
+    assert os.read(out, 100) == b"earlylate"
+    server.setblocking(False)
+    splice = lambda: os.splice(server.fileno(), into, 9, flags=os.SPLICE_F_NONBLOCK)
+    assert refused(splice) == errno.EAGAIN
+    server.setblocking(True)
+    client.sendall(b"more")
+    os.set_blocking(into, False)
+    fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 4096)
+    os.write(into, b"x" * 4096)
+    assert refused(splice) == errno.EAGAIN
+    client.close()
+    server.close()

@@ -148,12 +148,20 @@ impl Case {
         }
     }
 
-    /// Connects a program to a peer that behaves like this.
+    /// Connects programs to a peer that behaves like this.
     pub(crate) fn run(&self, protocol: &'static OffloadProtocol) -> Result<()> {
+        for role in ["visit", "visit-without-blocking"] {
+            self.run_visitor(protocol, role)
+                .with_context(|| format!("role {role}"))?;
+        }
+        Ok(())
+    }
+
+    fn run_visitor(&self, protocol: &'static OffloadProtocol, role: &str) -> Result<()> {
         let environment = Environment::with_offload(self.offload(), protocol)?;
         let service = echo()?;
         self.mapper.begin()?;
-        let role = format!("visit {}", service.port());
+        let role = format!("{role} {}", service.port());
         let files = TempDir::new()?;
         let listed = self.provider.listed(files.path())?;
         let visitor = Process::start_with(&role, &environment, |command| {

@@ -30,7 +30,8 @@ const FEW: u64 = 96;
 pub(crate) fn run(role: &str) -> Result<()> {
     let words: Vec<&str> = role.split_whitespace().collect();
     match words[..] {
-        ["visit", port] => visit(port.parse()?),
+        ["visit", port] => visit(port.parse()?, connect),
+        ["visit-without-blocking", port] => visit(port.parse()?, connect_without_blocking),
         ["receive"] => receive(),
         ["send", port, "endless"] => send(port.parse()?, u64::MAX),
         ["send", port, bytes] => send(port.parse()?, bytes.parse()?),
@@ -66,6 +67,12 @@ fn listen() -> Result<TcpListener> {
 fn connect(port: u16) -> io::Result<TcpStream> {
     let host = host().map_err(io::Error::other)?;
     TcpStream::connect((host, port))
+}
+
+/// Connects with a non-blocking call, and polls.
+fn connect_without_blocking(port: u16) -> io::Result<TcpStream> {
+    let host = host().map_err(io::Error::other)?;
+    TcpStream::connect_timeout(&(host, port).into(), Duration::from_secs(60))
 }
 
 /// Connects to `port`, or accepts a connection if there is none.
@@ -310,7 +317,7 @@ fn cycle(port: u16, count: usize) -> Result<()> {
 }
 
 /// Connects, waits for an answer, prints the time until the answer, and waits for a line of input.
-fn visit(port: u16) -> Result<()> {
+fn visit(port: u16, connect: fn(u16) -> io::Result<TcpStream>) -> Result<()> {
     let begun = Instant::now();
     let mut peer = connect(port)?;
     ask(&mut peer, b"is anybody there?")?;

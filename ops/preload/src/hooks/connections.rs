@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
 use rustix::io::Errno;
 
-use super::{alias, offloaded};
+use super::{alias, connecting, offloaded};
 use crate::process::cancellation::{self, CANCELLED};
 use crate::process::errno::{self, ToC};
 use crate::process::{guard, real, termination};
@@ -51,6 +51,11 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
         && let Some(result) = disconnect::disconnect(fd)
     {
         return result.to_c();
+    }
+    if let Some(undecided) = table::undecided(fd)
+        && let Some(error) = connecting::error_of_connect(&*undecided, fd)
+    {
+        return offloaded(fd, |_| Err::<(), _>(error));
     }
     if table::contains(fd) {
         return offloaded(fd, |_| Err::<(), _>(Errno::ISCONN));

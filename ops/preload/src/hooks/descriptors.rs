@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, F_SETOWN};
 
-use super::{alias, eventfd};
+use super::{alias, eventfd, unchanged};
 use crate::process::{self, guard, real};
 use crate::setup::signal_driven::{self, F_SETOWN_EX, F_SETSIG};
 use crate::sharing::exposing;
@@ -64,6 +64,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    table::settle(fd);
     // SAFETY: the call takes no pointers.
     copy_entry(fd, unsafe { real::dup(fd) })
 }
@@ -71,8 +72,9 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 /// Hook of `dup2`. The descriptor that had the new number is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    table::settle(fd);
     // SAFETY: the call takes no pointers.
-    let made = unsafe { real::dup2(fd, to) };
+    let made = unchanged(to, || unsafe { real::dup2(fd, to) });
     if fd == to {
         return made;
     }
@@ -82,13 +84,17 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 /// Hook of `dup3`. The descriptor that had the new number is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    table::settle(fd);
     // SAFETY: the call takes no pointers.
-    replace_entry(fd, unsafe { real::dup3(fd, to, flags) })
+    replace_entry(fd, unchanged(to, || unsafe { real::dup3(fd, to, flags) }))
 }
 
 /// Hook of `fcntl`, whose variable argument is one word in every command.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    if matches!(command, F_DUPFD | F_DUPFD_CLOEXEC) {
+        table::settle(fd);
+    }
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::fcntl(fd, command, argument) };
     match command {

@@ -7,11 +7,12 @@
 use std::ffi::{c_int, c_uint};
 use std::os::fd::BorrowedFd;
 
-use libc::{off64_t, size_t, ssize_t};
+use libc::{EAGAIN, MSG_PEEK, SPLICE_F_NONBLOCK, off64_t, size_t, ssize_t};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{alias, dispatch, offloaded, transfer};
-use crate::process::real;
+use crate::process::{errno, real};
 use crate::sharing::exposing;
 use crate::socket::Socket;
 use crate::table;
@@ -59,8 +60,35 @@ pub unsafe extern "C" fn splice(
 ) -> ssize_t {
     exposing::expose(from);
     exposing::expose(to);
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::splice(from, from_at, to, to_at, len, flags) }
+    loop {
+        // SAFETY: the caller's arguments, unchanged.
+        let moved = unsafe { real::splice(from, from_at, to, to_at, len, flags) };
+        let may_wait = moved < 0 && flags & SPLICE_F_NONBLOCK != 0 && errno::get() == EAGAIN;
+        if !may_wait || !has_room(to) || !await_bytes(from) {
+            return moved;
+        }
+    }
+}
+
+/// Waits until a connection has bytes to splice, as TCP does: it applies `SPLICE_F_NONBLOCK` to the
+/// pipe alone, while a Unix socket applies the flag to itself too. Returns false, with the error,
+/// if the descriptor is no connection or its wait fails.
+fn await_bytes(from: c_int) -> bool {
+    let mut byte = 0_u8;
+    (table::contains(from) || table::is_local(from))
+        // SAFETY: the buffer has one byte.
+        && unsafe { real::recv(from, (&raw mut byte).cast(), 1, MSG_PEEK) } >= 0
+}
+
+/// Returns true if a pipe has room.
+fn has_room(pipe: c_int) -> bool {
+    let why = errno::get();
+    // SAFETY: the kernel has just answered a call on the number, so it is open.
+    let pipe = unsafe { BorrowedFd::borrow_raw(pipe) };
+    let mut set = [PollFd::from_borrowed_fd(pipe, PollFlags::OUT)];
+    let has_room = poll(&mut set, Some(&Timespec::default())) == Ok(1);
+    errno::set(why);
+    has_room
 }
 
 /// Sends `count` bytes of a file. Bytes that the socket did not accept are not consumed.

@@ -9,6 +9,7 @@
 //! | File | Functions |
 //! |---|---|
 //! | [`connections`] | `socket`, `connect`, `listen`, `accept` |
+//! | `connecting` | no functions: the answers of a socket that connects without blocking |
 //! | [`transfer`] | `read`, `write`, `send`, `recv`, their vector forms and their checked forms |
 //! | [`descriptors`] | `close`, `dup`, `fcntl` and related functions |
 //! | [`files`] | `sendfile`, `splice` |
@@ -24,6 +25,7 @@
 //! | [`raw`] | `syscall` |
 
 pub(crate) mod asynchronous;
+mod connecting;
 pub(crate) mod connections;
 pub(crate) mod descriptors;
 pub(crate) mod eventfd;
@@ -106,6 +108,11 @@ fn dispatch_once<R>(
     let _inside = guard::enter();
     // SAFETY: the table has an entry for the number, as in `offloaded`.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    if let Some(undecided) = table::undecided(fd)
+        && let Some(error) = connecting::error_of_transfer(&*undecided, borrowed)
+    {
+        return Some(Err(error));
+    }
     loop {
         match table::mover(fd) {
             // Only threads that run after the end of the process has closed the connections receive
@@ -125,6 +132,16 @@ fn dispatch_once<R>(
             }
         }
     }
+}
+
+/// Runs `call`, which changes the registrations or the kernel object of a descriptor, while no end
+/// of a connect without blocking does so.
+fn unchanged(fd: c_int, mut call: impl FnMut() -> c_int) -> c_int {
+    let mut result = None;
+    if let Some(undecided) = table::undecided(fd) {
+        undecided.with_tcp(&mut |_| result = Some(call()));
+    }
+    result.unwrap_or_else(call)
 }
 
 /// Defines a hook that runs the given body for an offloaded descriptor, and calls the C library's

@@ -10,7 +10,7 @@ use ops_local_protocol::Addresses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{dispatch, offloaded};
+use super::{connecting, dispatch, offloaded};
 use crate::local;
 use crate::process::errno::{self, ToC};
 use crate::process::real;
@@ -34,6 +34,7 @@ pub unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    table::settle(fd);
     if table::has_ended(fd) {
         // Wakes threads that wait for an event of the descriptor.
         // SAFETY: the caller's arguments, unchanged.
@@ -55,8 +56,8 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     result
 }
 
-/// Refuses the shutdown of a connection that has ended: the kernel permits it for a Unix socket,
-/// but not for a TCP socket.
+/// Refuses a call on a connection that has ended: the kernel permits `shutdown` and `getpeername`
+/// for a Unix socket, but not for a TCP socket.
 fn refuse_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
     poll(&mut set, Some(&Timespec::default()))?;
@@ -88,6 +89,10 @@ unsafe fn name(
     of_ours: fn(&Identity) -> SocketAddr,
     of_local: fn(&Addresses) -> SocketAddr,
 ) -> c_int {
+    // SAFETY: the caller's arguments, for the TCP socket that has the name.
+    if let Some(named) = connecting::by_tcp(fd, |tcp| unsafe { of_kernel(tcp, address, len) }) {
+        return named;
+    }
     if table::is_plain(fd) {
         // SAFETY: by the caller's contract the pointer is null or valid.
         let room = unsafe { len.as_ref() }.copied();
@@ -188,6 +193,9 @@ pub unsafe extern "C" fn getpeername(
     address: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
+    if table::contains(fd) && offloaded::<(), c_int>(fd, refuse_over) != 0 {
+        return -1;
+    }
     // SAFETY: the caller's pointers.
     unsafe {
         name(
@@ -224,6 +232,16 @@ pub unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
+    if let Some(answer) = connecting::by_tcp(fd, |tcp| {
+        // SAFETY: the caller's arguments, for the TCP socket that keeps the options.
+        unsafe { real::getsockopt(tcp, level, name, value, len) }
+    }) {
+        if answer == 0 && (level, name) == (SOL_SOCKET, SO_ERROR) {
+            // SAFETY: the kernel has written to the pointers.
+            unsafe { connecting::write_error(fd, value, *len) };
+        }
+        return answer;
+    }
     if table::is_local(fd)
         && local::options::is_of_kind(level, name)
         // SAFETY: the caller's pointers.
@@ -284,6 +302,12 @@ pub unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
+    if let Some(set) = connecting::by_tcp(fd, |tcp| {
+        // SAFETY: the caller's arguments, for the TCP socket that keeps the options.
+        unsafe { real::setsockopt(tcp, level, name, value, len) }
+    }) {
+        return set;
+    }
     match table::mover(fd) {
         Mover::Kernel => {
             if table::is_local(fd)
@@ -368,6 +392,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> 
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { request_of_tcp(fd, request, argument) };
     }
+    table::settle(fd);
     // SAFETY: by the caller's contract the argument is valid for the request.
     let answer = dispatch(fd, |socket, _| unsafe { socket.request(request, argument) });
     // SAFETY: the caller's arguments, unchanged.

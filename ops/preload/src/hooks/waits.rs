@@ -19,7 +19,7 @@ use libc::{
     timeval,
 };
 
-use super::alias;
+use super::{alias, unchanged};
 use crate::listener::Listener;
 use crate::local::spinning;
 use crate::process::{errno, guard, real};
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn epoll_ctl(
         // SAFETY: the caller's arguments, unchanged.
         Some(listener) => unsafe { control_listener(set, operation, fd, event, &listener) },
         // SAFETY: the caller's arguments, unchanged.
-        None => unsafe { real::epoll_ctl(set, operation, fd, event) },
+        None => unchanged(fd, || unsafe { real::epoll_ctl(set, operation, fd, event) }),
     }
 }
 

@@ -56,6 +56,7 @@ pub(crate) fn prepare_own() -> PendingExec {
         return PendingExec(Vec::new());
     }
     let _inside = guard::enter();
+    table::within(0, usize::MAX).for_each(table::settle);
     let own: Vec<_> = own().collect();
     table::within(0, usize::MAX)
         .filter(|fd| !own.iter().any(|(one, _)| one == fd))

@@ -6,9 +6,12 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
+use std::mem::ManuallyDrop;
+use std::os::fd::OwnedFd;
 use std::ptr;
 use std::time::Duration;
 
+use host::stand_in::{self, Flags, LibraryEnd, Signals};
 use ops::OffloadProtocol;
 
 use crate::events;
@@ -147,7 +150,10 @@ pub(crate) fn await_other_processes() {
     }
 }
 
+/// Closes the shared connections of this process. Their numbers stay open, as those of a connected
+/// socket without any event: other threads may use them, and none may get `EBADF`.
 fn close_shared() {
+    let mut without_events = None;
     for fd in table::within(0, usize::MAX) {
         let Some(entry) = table::entry(fd) else {
             continue;
@@ -155,16 +161,32 @@ fn close_shared() {
         let is_shared = match &entry {
             Entry::Socket(socket) => socket.observer().relay().is_some(),
             Entry::RelayClient(_) => true,
-            Entry::Listener(_) | Entry::Local(_) | Entry::Listed(_) => false,
+            Entry::Listener(_) | Entry::Local(_) | Entry::Listed(_) | Entry::Undecided(_) => false,
         };
         if is_shared && let Some(gone) = table::remove(fd) {
             // The relay is notified that no number of this process names it.
             let _ = numbers::release(gone);
-            // SAFETY: the number is the program's, and the end of the process would close it as
-            // well.
-            unsafe { libc::syscall(libc::SYS_close, fd) };
+            let other = without_events.get_or_insert_with(socket_without_events);
+            let flags = Flags::default();
+            let replaced = other
+                .as_ref()
+                .map(|(it, _)| numbers::replace(it, fd, flags));
+            if !matches!(replaced, Some(Ok(()))) {
+                // SAFETY: the number is the program's, and the end of the process would close it as
+                // well.
+                unsafe { libc::syscall(libc::SYS_close, fd) };
+            }
         }
     }
+}
+
+/// Makes a socket pair whose first end is never ready. `None`: no descriptor is free.
+fn socket_without_events() -> Option<(OwnedFd, ManuallyDrop<LibraryEnd>)> {
+    let (program, end) = stand_in::established(Flags::default()).ok()?;
+    // The pair stays open until the process has ended.
+    let end = ManuallyDrop::new(end);
+    stand_in::close_window(&program, &Signals::new()).ok()?;
+    Some((program, end))
 }
 
 /// Runs work that takes locks of the stack. Returns false if the work was not done.

@@ -115,6 +115,7 @@ extern "C" fn in_child() {
     events::reset_after_fork();
     relay::reset_after_fork();
     renew_locked();
+    forget_undecided();
     inherit();
 }
 
@@ -164,6 +165,7 @@ fn prepare() {
         if table::find_listener(fd).is_some_and(|it| !it.lacks_service()) {
             offer::take_over(fd);
         }
+        table::settle(fd);
         let (key, inherited) = match table::entry(fd) {
             Some(Entry::Socket(socket)) => (address(&socket), ForkState::of_owner(&socket)),
             Some(Entry::RelayClient(client)) => {
@@ -177,7 +179,7 @@ fn prepare() {
                 state.of_listener(fd, &listener, &mut known_listeners);
                 continue;
             }
-            Some(Entry::Local(_) | Entry::Listed(_)) | None => continue,
+            Some(Entry::Local(_) | Entry::Listed(_) | Entry::Undecided(_)) | None => continue,
         };
         // In the child, a connection that cannot be shared is a socket pair without an entry.
         let Some(inherited) = inherited else { continue };
@@ -281,6 +283,15 @@ fn renew_locked() {
             replace(fd, Entry::Local(Arc::default()));
         }
     }
+}
+
+/// Makes plain descriptors of the sockets that another thread of the parent is connecting, because
+/// the child has no part in their connections.
+fn forget_undecided() {
+    let undecided = |fd: &c_int| table::undecided(*fd).is_some();
+    table::within(0, usize::MAX)
+        .filter(undecided)
+        .for_each(table::forget_copied);
 }
 
 /// Replaces an entry. The former entry is not dropped, because its parts belong to the parent.

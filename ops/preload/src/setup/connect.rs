@@ -12,8 +12,9 @@
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use host::descriptors::raise;
 use host::stand_in::Flags;
@@ -22,13 +23,12 @@ use ops::rules::Role;
 use ops::{
     DecisionTrace, Intent, KernelTarget, Offer, OffloadStream, Plan, Reason, Reserve, Switch,
 };
-use rustix::fs::{OFlags, fcntl_getfl};
-use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_getfd};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use tracing::info;
 
+use super::background::{self, Subject};
 use super::not_offered;
 use crate::process::guard;
-use crate::registrations::Registrations;
 use crate::sharing::exposing;
 use crate::socket::room::Room;
 use crate::table::{self, Entry};
@@ -37,6 +37,10 @@ use crate::tcp::names::{self, Family};
 use crate::tcp::options::{self, Options};
 use crate::tcp::{made, tcp_only};
 use crate::{local, numbers, switch};
+
+/// The time that a call on a non-blocking socket waits for the answer of the peer's port mapper. In
+/// most networks the answer takes less, and an absent service then costs no exchange of sockets.
+const BRIEFLY: Duration = Duration::from_millis(2);
 
 /// The result of the program's `connect`.
 pub(crate) enum Outcome {
@@ -172,6 +176,11 @@ fn connect_through_library(
     offer: Offer,
 ) -> Outcome {
     let source = offer.route.as_ref().and_then(|route| route.source);
+    let shown = background::flags_of(socket);
+    if shown.nonblocking {
+        let reserve = move |tcp: BorrowedFd<'_>| reserve_port(tcp, bound, remote, source);
+        return connect_in_background(switch, fd, socket, family, remote, offer, reserve);
+    }
     let mut prepared = None;
     let reserve = Reserve::new(|| {
         // The pair is made before the peer accepts. If making it failed afterwards, the peer's
@@ -182,14 +191,66 @@ fn connect_through_library(
     let outcome = switch
         .connect(remote, reserve, offer, DecisionTrace::default())
         .wait();
+    conclude(switch, fd, family, remote, outcome, || {
+        prepared.ok_or(Errno::NOBUFS)
+    })
+}
+
+/// Connects through a protocol as [`connect_through_library`] does, without blocking the program.
+fn connect_in_background(
+    switch: &Arc<Switch>,
+    fd: c_int,
+    socket: BorrowedFd<'_>,
+    family: Family,
+    remote: SocketAddr,
+    offer: Offer,
+    reserve: impl Fn(BorrowedFd<'_>) -> Result<SocketAddr, Errno> + Send + 'static,
+) -> Outcome {
+    let may_fall_back = offer.may_fall_back;
+    let begun = fcntl_dupfd_cloexec(socket, 0)
+        .and_then(raise)
+        .and_then(|tcp| {
+            let tcp = Arc::new(tcp);
+            let held = Arc::clone(&tcp);
+            let reserve = Reserve::new(move || reserve(held.as_fd()));
+            let mut connecting = switch.connect(remote, reserve, offer, DecisionTrace::default());
+            if let Some(outcome) = connecting.wait_briefly(BRIEFLY) {
+                let prepared = || Prepared::of(socket);
+                return Ok(conclude(switch, fd, family, remote, outcome, prepared));
+            }
+            let of = Subject {
+                fd,
+                family,
+                remote,
+                tcp,
+            };
+            background::begin(switch, connecting, of, background::flags_of(socket))?;
+            Ok(Outcome::Offloaded(Err(Errno::INPROGRESS)))
+        });
+    begun.unwrap_or_else(|errno| {
+        let reason = Reason::Failed(errno);
+        let outcome = match may_fall_back {
+            true => ops::Outcome::Native(reason),
+            false => ops::Outcome::Impossible(reason),
+        };
+        conclude(switch, fd, family, remote, outcome, || Err(errno))
+    })
+}
+
+/// Does what the outcome of an attempt demands.
+fn conclude(
+    switch: &Switch,
+    fd: c_int,
+    family: Family,
+    remote: SocketAddr,
+    outcome: ops::Outcome,
+    prepared: impl FnOnce() -> Result<Prepared, Errno>,
+) -> Outcome {
     match outcome {
         ops::Outcome::Offloaded { protocol, stream } => {
             info!(peer = %remote, protocol, device = stream.device(), "a connection is offloaded");
-            Outcome::Offloaded(
-                prepared
-                    .ok_or(Errno::NOBUFS)
-                    .and_then(|prepared| prepared.take_over(fd, family, &protocol, stream)),
-            )
+            let done = prepared().and_then(|it| it.take_over(fd, family, &protocol, stream));
+            Outcome::Offloaded(done)
         }
         ops::Outcome::Native(reason) => {
             info!(peer = %remote, %reason, "a connection uses TCP");
@@ -281,10 +342,7 @@ struct Prepared {
 impl Prepared {
     fn of(socket: BorrowedFd<'_>) -> Result<Self, Errno> {
         let native = raise(fcntl_dupfd_cloexec(socket, 0)?)?;
-        let flags = Flags {
-            nonblocking: fcntl_getfl(socket)?.contains(OFlags::NONBLOCK),
-            close_on_exec: fcntl_getfd(socket)?.contains(FdFlags::CLOEXEC),
-        };
+        let flags = background::flags_of(socket);
         let room = Room::of(Options::of(native), flags)?;
         Ok(Self { room, flags })
     }
@@ -299,18 +357,11 @@ impl Prepared {
     ) -> Result<(), Errno> {
         let (program, connection) = self.room.establish(family, protocol, stream)?;
         connection.add_number();
-        // The program's `epoll` sets watch the TCP socket. It is removed from them before the
-        // number is reused, because it stays open and could not be removed afterwards.
-        let registrations = Registrations::of(fd);
-        registrations.withdraw();
-        let replaced = numbers::replace(&program, fd, self.flags);
-        if replaced.is_ok() {
-            // The entry is made before a set reports the number: a thread that finds the number
-            // ready uses it at once. Without an entry, the thread would write its bytes into the
-            // socket pair, which carries signal bytes only.
-            numbers::insert(fd, Entry::Socket(connection));
-        }
-        registrations.renew();
+        // The entry is made before a set reports the number: a thread that finds the number ready
+        // uses it at once. Without an entry, the thread would write its bytes into the socket pair,
+        // which carries signal bytes only.
+        let insert = || numbers::insert(fd, Entry::Socket(connection));
+        let replaced = background::put_under_number(&program, fd, self.flags, insert);
         exposing::expose_standard(fd);
         replaced
     }

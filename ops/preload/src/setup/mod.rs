@@ -4,6 +4,7 @@
 //! | File | Contents |
 //! |---|---|
 //! | [`connect`] | `connect`: an offload protocol first, within its bound, then TCP |
+//! | [`background`] | a connect without blocking, which continues on the event thread |
 //! | [`disconnect`] | `connect` with `AF_UNSPEC`: back to a TCP socket |
 //! | [`not_offered`] | a cache of services that no protocol offers |
 //! | [`offer`] | `listen`: protocols listen next to a TCP socket, and again if their process has ended |
@@ -12,6 +13,7 @@
 //! | `signal_driven` | signal-driven I/O of a listener |
 
 pub(crate) mod accept;
+pub(crate) mod background;
 pub(crate) mod connect;
 pub(crate) mod disconnect;
 pub(crate) mod inheritance;

@@ -20,6 +20,7 @@ pub(crate) fn expose(fd: c_int) {
     }
     // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    table::settle(fd);
     match table::entry(fd) {
         Some(Entry::Socket(socket)) => expose_own(borrowed, &socket),
         Some(Entry::RelayClient(client)) => {
@@ -77,6 +78,7 @@ pub(crate) fn share_all() {
     }
     let _inside = guard::enter();
     for fd in table::within(0, usize::MAX) {
+        table::settle(fd);
         if let Some(Entry::Socket(socket)) = table::entry(fd) {
             // In the child, a connection that cannot be shared carries no bytes.
             let _ = share(&socket);

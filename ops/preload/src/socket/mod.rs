@@ -23,6 +23,7 @@
 //! | [`relay_client`] | a shared connection in all other processes |
 //! | [`shared_state`] | the memory that these processes share |
 //! | [`local`] | a connection within the host |
+//! | [`undecided`] | a socket that connects without blocking |
 
 pub(crate) mod calls;
 pub(crate) mod ending;
@@ -39,6 +40,7 @@ pub(crate) mod requests;
 pub(crate) mod room;
 pub(crate) mod send;
 pub(crate) mod shared_state;
+pub(crate) mod undecided;
 pub(crate) mod vector;
 
 use std::os::fd::{AsFd, BorrowedFd};

@@ -52,9 +52,7 @@ impl Room {
         protocol: &str,
         stream: Box<dyn OffloadStream>,
     ) -> Result<(OwnedFd, Arc<Socket>), Errno> {
-        let stream = observing::connection(stream, protocol);
-        let socket = Arc::new(Socket::new(stream, self.end, family, self.options)?);
-        relay::watch(&socket)?;
+        let socket = socket(self.options, self.end, family, protocol, stream)?;
         Ok((self.program, socket))
     }
 
@@ -71,4 +69,18 @@ impl Room {
         Relay::carry_for_others(&socket, &program)?;
         Ok(program)
     }
+}
+
+/// Makes the socket of a connected stream. `end` steers the program's descriptor.
+pub(crate) fn socket(
+    options: Options,
+    end: LibraryEnd,
+    family: Family,
+    protocol: &str,
+    stream: Box<dyn OffloadStream>,
+) -> Result<Arc<Socket>, Errno> {
+    let stream = observing::connection(stream, protocol);
+    let socket = Arc::new(Socket::new(stream, end, family, options)?);
+    relay::watch(&socket)?;
+    Ok(socket)
 }

@@ -29,7 +29,7 @@ impl Family {
         }
     }
 
-    pub(super) fn shown(self, address: SocketAddr) -> SocketAddr {
+    pub(crate) fn shown(self, address: SocketAddr) -> SocketAddr {
         match (self, address.ip()) {
             (Self::V6, IpAddr::V4(ip)) => {
                 let mapped: Ipv6Addr = ip.to_ipv6_mapped();

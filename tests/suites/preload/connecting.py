@@ -1,0 +1,123 @@
+"""A connect without blocking returns at once, although the peer's process does not run. The socket
+then behaves like a TCP socket that connects."""
+
+NODELAY = socket.IPPROTO_TCP, socket.TCP_NODELAY
+
+
+class Server:
+    """A process that listens, and that this process stops and continues."""
+
+    def __init__(self, answers):
+        """With `answers`, the queries for its service are answered while it is stopped."""
+        # The first process with a service answers the queries for all processes of the host.
+        self.first = socket.create_server(("127.0.0.1", 0)) if answers else None
+        ports, port = os.pipe()
+        self.process = os.fork()
+        if self.process == 0:
+            listener = socket.create_server(("127.0.0.1", 0))
+            os.write(port, struct.pack("i", listener.getsockname()[1]))
+            while True:
+                peer, _ = listener.accept()
+                if data := peer.recv(100):
+                    peer.sendall(data + b" back")
+                peer.close()
+        self.address = "127.0.0.1", struct.unpack("i", os.read(ports, 4))[0]
+        os.close(ports)
+        os.close(port)
+
+    def __enter__(self):
+        os.kill(self.process, signal.SIGSTOP)
+        until(lambda: state(self.process) == "T", "not stopped")
+        return self
+
+    def go_on(self):
+        os.kill(self.process, signal.SIGCONT)
+
+    def __exit__(self, *_):
+        os.kill(self.process, signal.SIGKILL)
+        os.waitpid(self.process, 0)
+        if self.first:
+            self.first.close()
+
+
+def dial(server):
+    """Begins to connect, and returns the socket, and a set that watched it before and reports nothing."""
+    client = socket.socket()
+    client.setblocking(False)
+    watch = select.epoll()
+    watch.register(client, select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP)
+    assert client.connect_ex(server.address) == errno.EINPROGRESS
+    assert watch.poll(0) == []
+    return client, watch
+
+
+def exchange(client):
+    client.setblocking(True)
+    client.sendall(b"there")
+    got = b""
+    while data := client.recv(100):
+        got += data
+    assert got == b"there back", got
+
+
+def connected(client, watch):
+    assert watch.poll(DEADLINE) == [(client.fileno(), select.EPOLLOUT)]
+    assert client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+    assert client.getpeername() == server.address
+    assert is_offloaded(client)
+
+
+for answers in (True, False):
+    # Calls on a socket that connects, and afterwards.
+    with Server(answers) as server:
+        client, watch = dial(server)
+        watch.modify(client, select.EPOLLOUT)
+        assert client.connect_ex(server.address) == errno.EALREADY
+        assert refused(lambda: client.send(b"x")) == errno.EAGAIN
+        assert refused(lambda: client.recv(1)) == errno.EAGAIN
+        assert refused(client.getpeername) == errno.ENOTCONN
+        assert refused(lambda: client.bind(("127.0.0.1", 0))) == errno.EINVAL
+        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN) == socket.AF_INET
+        assert client.getsockopt(*NODELAY) == 0
+        client.setsockopt(*NODELAY, 1)
+        assert select.select([client], [client], [client], 0) == ([], [], [])
+        server.go_on()
+        connected(client, watch)
+        assert client.getsockopt(*NODELAY) == 1
+        assert client.connect_ex(server.address) == errno.EISCONN
+        exchange(client)
+
+    # A closed socket is no peer.
+    with Server(answers) as server:
+        for close in (socket.socket.close, lambda it: os.dup2(watch.fileno(), it.detach())):
+            client, watch = dial(server)
+            close(client)
+        server.go_on()
+        exchange(socket.create_connection(server.address))
+
+    # Calls that need the connection wait for it.
+    for wait in (
+        exchange,
+        lambda client: exchange(client.dup()),
+        lambda client: client.shutdown(socket.SHUT_WR),
+        lambda client: os.waitpid(os.fork() or os._exit(0), 0),
+    ):
+        with Server(answers) as server:
+            later = subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -CONT {server.process}"])
+            with socket.socket() as client:
+                client.setblocking(False)
+                assert client.connect_ex(server.address) == errno.EINPROGRESS
+                wait(client)
+                assert client.getpeername() == server.address
+            later.wait()
+
+    # If the peer ends meanwhile, TCP is refused or reset.
+    with Server(answers) as server:
+        client, watch = dial(server)
+    ((_, seen),) = watch.poll(DEADLINE)
+    assert seen & select.EPOLLERR and seen & select.EPOLLHUP, seen
+    seen = client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    assert seen in (errno.ECONNREFUSED, errno.ECONNRESET), seen
+    assert client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
+    client.close()
