@@ -1,7 +1,7 @@
 //! Common code of the tests of this crate: a consumer of the RNIC in memory, which calls through
 //! the provider table, as a C program does.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_int};
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -11,7 +11,7 @@ use crate::fake_rnic::FakeRnic;
 use crate::handle::{self, Object, Pinned};
 use crate::ia::Ia;
 use crate::provider;
-use crate::rnic::RnicConfig;
+use crate::rnic::{Rnic, RnicConfig};
 
 /// Calls a slot of the table and returns the code.
 macro_rules! call {
@@ -53,6 +53,22 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// Returns a number that no other test of this process uses.
 pub(crate) fn unique() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+unsafe extern "C" {
+    /// Calls an entry of extension operations with its variadic arguments as a `va_list`.
+    pub(crate) fn access_call_extension(
+        entry: DatHandleExtendedopFunc,
+        handle: DatHandle,
+        op: c_int,
+        ...
+    ) -> DatReturn;
+}
+
+/// Returns the table's entry of extension operations.
+pub(crate) fn extension_entry<R: Rnic>() -> DatHandleExtendedopFunc {
+    let table = provider::table::<R>(ptr::null());
+    table.handle_extendedop.unwrap()
 }
 
 /// An open IA, which is closed abruptly when it is dropped.

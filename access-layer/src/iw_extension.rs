@@ -15,7 +15,7 @@ use dat_abi::*;
 
 use crate::cno::Cno;
 use crate::ep::{Ep, SocketConnectArgs};
-use crate::error::{DatError, DatResult, to_return};
+use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::handle::{self, Kind};
 use crate::ia::Ia;
@@ -86,7 +86,7 @@ pub(crate) unsafe fn handle<R: Rnic>(
     handle: DatHandle,
     op: DatExtendedOp,
     args: DatVaList,
-) -> Option<DatReturn> {
+) -> Option<DatResult> {
     let kind = handle::kind_of(handle);
     // SAFETY: the caller guarantees the contract of these functions, which is the same.
     let result = unsafe {
@@ -106,7 +106,7 @@ pub(crate) unsafe fn handle<R: Rnic>(
             _ => ib_extension::handle::<R>(handle, op, args)?,
         }
     };
-    Some(to_return(result))
+    Some(result)
 }
 
 /// # Safety
