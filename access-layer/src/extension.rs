@@ -14,7 +14,7 @@ use crate::ia::Ia;
 use crate::iw_extension;
 use crate::lifecycle::AsyncEvd;
 use crate::rnic::Rnic;
-use crate::thunk::guard::{Out, pin_ia};
+use crate::thunk::guard::{Out, arguments, pin_ia};
 use crate::thunk::ia_query;
 
 pub(crate) unsafe fn handle_extendedop<R: Rnic>(
@@ -61,10 +61,8 @@ unsafe fn open_query<R: Rnic>(name: DatNamePtr, args: DatVaList) -> DatResult {
     if name.is_null() {
         return Err(DatError::invalid_arg(1));
     }
-    // SAFETY: every member is an integer or a raw pointer.
-    let mut read: OpenQueryArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: by the contract of this function; the structure has the same layout in C.
-    unsafe { access_read_open_query(args, &raw mut read) };
+    // SAFETY: the caller passes the va_list of this operation.
+    let read = unsafe { arguments(access_read_open_query, args) };
     // SAFETY: not null, so a C string by the contract of this function.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
     let out = Out::required(read.ia_handle, 2)?;

@@ -169,6 +169,22 @@ pub(crate) unsafe fn private_data<'a>(
     Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), size) })
 }
 
+/// Reads the arguments of an extension operation.
+///
+/// # Safety
+/// `T` is a structure of integers and raw pointers with the same layout in C, where `read` fills it
+/// from the `va_list` of its operation, and `va_list` is one of that operation.
+pub(crate) unsafe fn arguments<T>(
+    read: unsafe extern "C" fn(DatVaList, *mut T),
+    va_list: DatVaList,
+) -> T {
+    // SAFETY: zero bytes are a value of a structure of integers and raw pointers.
+    let mut arguments = unsafe { std::mem::zeroed() };
+    // SAFETY: by the contract of this function.
+    unsafe { read(va_list, &raw mut arguments) };
+    arguments
+}
+
 /// Returns a remote address, argument `n`.
 ///
 /// # Safety
