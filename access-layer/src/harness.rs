@@ -79,7 +79,6 @@ pub(crate) struct Dat {
     pub(crate) async_evd: DatEvdHandle,
 }
 
-/// Returns the connection request of an event.
 pub(crate) fn request_of(event: &DatEvent) -> DatCrHandle {
     assert_eq!(event.event_number, DAT_CONNECTION_REQUEST_EVENT);
     // SAFETY: the event number selects this member.
@@ -133,7 +132,6 @@ impl Dat {
         (code, ia, evd)
     }
 
-    /// Returns all attributes of the IA.
     pub(crate) fn attr(&self) -> DatIaAttr {
         let (mut attr, evd, no_provider) = (DatIaAttr::zeroed(), ptr::null_mut(), ptr::null_mut());
         let all = DAT_IA_FIELD_ALL;
@@ -297,7 +295,6 @@ unsafe impl Send for Dat {}
 // SAFETY: as for Send.
 unsafe impl Sync for Dat {}
 
-/// Returns the data of a DTO completion.
 pub(crate) fn dto(event: &DatEvent) -> DatDtoCompletionEventData {
     assert_eq!(event.event_number, DAT_DTO_COMPLETION_EVENT);
     // SAFETY: the event number selects this member.

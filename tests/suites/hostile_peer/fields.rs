@@ -196,7 +196,6 @@ fn changed(change: fn(u64) -> u64) -> (usize, Vec<u8>) {
     (TARGET_AT, new.to_ne_bytes().to_vec())
 }
 
-/// Fields that all messages have.
 fn control_rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for kind in Kind::ALL {

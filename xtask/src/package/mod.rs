@@ -140,7 +140,6 @@ fn file_name(package: &str) -> String {
     format!("{package}_{VERSION}_{ARCHITECTURE}.deb")
 }
 
-/// The input of all packages.
 #[derive(Debug)]
 struct Sources {
     root: PathBuf,
