@@ -13,22 +13,22 @@ use crate::thunk::*;
 /// Defines the table, with an entry for every slot. No slot is empty, because registry libraries do
 /// not check.
 macro_rules! define_table {
-    ($(
+    ($($group:ident {$(
         $(#[$meta:meta])*
         $call:ident => $slot:ident: $ty:ident $found:tt ($($arg:ident: $arg_ty:ty),* $(,)?);
-    )+) => {
+    )+})+) => {
         /// Returns the table of entry points under a device name.
         pub const fn table<R: Rnic>(device_name: *const c_char) -> DatProvider {
             DatProvider {
                 device_name,
                 extension: ptr::null_mut(),
-                $($slot: Some({
+                $($($slot: Some({
                     unsafe extern "C" fn entry<R: Rnic>($($arg: $arg_ty),*) -> DatReturn {
                         // SAFETY: the contract of the thunk is that of the C call.
                         guard(stringify!($slot), || unsafe { $slot::<R>($($arg),*) })
                     }
                     entry::<R>
-                }),)+
+                }),)+)+
             }
         }
     };

@@ -40,10 +40,10 @@ pub const DAT_RS_OPEN_ERROR_NAME: &core::ffi::CStr = c"dat_rs_open_error";
 
 /// Declares the table of a provider.
 macro_rules! declare_table {
-    ($(
+    ($($group:ident {$(
         $(#[$meta:meta])*
         $call:ident => $slot:ident: $name:ident $found:tt $arguments:tt;
-    )+) => {
+    )+})+) => {
         /// `DAT_PROVIDER` (`struct dat_provider`): one function for every call.
         ///
         /// A complete provider fills every slot. The slots are optional here because a registry
@@ -55,10 +55,10 @@ macro_rules! declare_table {
             pub device_name: *const c_char,
             /// Data of the provider.
             pub extension: *mut c_void,
-            $(
+            $($(
                 #[doc = concat!("See [`", stringify!($name), "`].")]
                 pub $slot: Option<$name>,
-            )+
+            )+)+
         }
     };
 }
