@@ -155,6 +155,21 @@ impl Dat {
         pz
     }
 
+    /// A queue of eight receives of one segment.
+    pub(crate) fn srq(&self, pz: DatPzHandle) -> DatSrqHandle {
+        let (mut attr, mut srq) = (DatSrqAttr::zeroed(), ptr::null_mut());
+        (attr.max_recv_dtos, attr.max_recv_iov) = (8, 1);
+        let (attr, out) = (&raw mut attr, &raw mut srq);
+        assert_eq!(call!(self, srq_create, self.ia, pz, attr, out), SUCCESS);
+        srq
+    }
+
+    pub(crate) fn rmr(&self, pz: DatPzHandle) -> DatRmrHandle {
+        let mut rmr = ptr::null_mut();
+        assert_eq!(call!(self, rmr_create, pz, &raw mut rmr), SUCCESS);
+        rmr
+    }
+
     pub(crate) fn try_evd(
         &self,
         qlen: i32,
