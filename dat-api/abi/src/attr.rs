@@ -13,7 +13,8 @@ c_structs! {
         value @ 8: *const c_char,
     }
 
-    /// `DAT_IA_ATTR`. Strings and pointers belong to the provider and live as long as the IA is open.
+    /// `DAT_IA_ATTR`. Strings and pointers belong to the provider and live as long as the IA is
+    /// open.
     pub struct DatIaAttr, size 688 {
         adapter_name @ 0: DatName,
         vendor_name @ 256: DatName,
@@ -85,7 +86,8 @@ c_structs! {
         provider_name @ 0: DatName,
         provider_version_major @ 256: DatUint32,
         provider_version_minor @ 260: DatUint32,
-        /// Version of the interface: 2. A registry uses this value as a key to find the provider again.
+        /// Version of the interface: 2. A registry uses this value as a key to find the provider
+        /// again.
         dapl_version_major @ 264: DatUint32,
         /// Version of the interface: 0.
         dapl_version_minor @ 268: DatUint32,
@@ -111,7 +113,8 @@ c_structs! {
         /// Best buffer alignment in bytes.
         optimal_buffer_alignment @ 308: DatUint32,
         /// Event streams that may share an EVD; order: software, CR, DTO, connection, bind, async.
-        evd_stream_merging_supported @ 312: [[DatBoolean; DAT_EVD_STREAM_COUNT]; DAT_EVD_STREAM_COUNT],
+        evd_stream_merging_supported @ 312:
+            [[DatBoolean; DAT_EVD_STREAM_COUNT]; DAT_EVD_STREAM_COUNT],
         srq_supported @ 456: DatBoolean,
         /// Supported watermarks of shared receive queues.
         srq_watermarks_supported @ 460: DatCount,

@@ -4,8 +4,8 @@ use crate::*;
 use core::fmt;
 
 c_structs! {
-    /// `DAT_LMR_TRIPLET`: a part of a local memory region, with the layout of a verbs scatter-gather
-    /// element.
+    /// `DAT_LMR_TRIPLET`: a part of a local memory region, with the layout of a verbs
+    /// scatter-gather element.
     #[derive(PartialEq, Eq)]
     pub struct DatLmrTriplet, size 16 {
         /// First byte.
@@ -60,7 +60,8 @@ impl fmt::Debug for DatRegionDescription {
 pub type DatAgentFunc = unsafe extern "C" fn(instance_data: DatPvoid, evd: DatEvdHandle);
 
 c_structs! {
-    /// `DAT_OS_WAIT_PROXY_AGENT`: called by the provider when a CNO triggers. All zero means no agent.
+    /// `DAT_OS_WAIT_PROXY_AGENT`: called by the provider when a CNO triggers. All zero means no
+    /// agent.
     pub struct DatOsWaitProxyAgent, size 16 {
         /// First argument of the function.
         instance_data @ 0: DatPvoid,

@@ -276,7 +276,7 @@ fn collect_structures(text: &str, facts: &mut Facts) {
             let c = c_type(rust).expect("a structure");
             facts.insert(format!("sizeof({c})"), size);
         } else if let Some((member, rest)) = line.split_once(" @ ")
-            && let Some(offset) = rest.split_once(": ").and_then(|(offset, _)| number(offset))
+            && let Some(offset) = rest.split_once(':').and_then(|(offset, _)| number(offset))
         {
             let (c, member) = (c_type(&structure), c_member(&structure, member));
             let c = c.expect("a structure");

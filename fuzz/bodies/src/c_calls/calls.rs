@@ -9,7 +9,7 @@ macro_rules! table {
     (
         provider $first:tt
         required { $($name:ident => $slot:ident: $ty:ident $found:tt $arguments:tt;)+ }
-        optional { $($opt:ident => $opt_slot:ident: $opt_ty:ident $opt_found:tt $opt_arguments:tt;)+ }
+        optional { $($opt:ident => $opt_slot:ident: $opt_ty:ident $opt_found:tt $opt_args:tt;)+ }
         provider $last:tt
     ) => {
         table! {
