@@ -191,7 +191,6 @@ impl<R: Rnic> Cr<R> {
         result
     }
 
-    /// The IA of the request.
     pub(crate) fn ia(&self) -> &Arc<Ia<R>> {
         &self.ia
     }

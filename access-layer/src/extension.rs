@@ -9,36 +9,34 @@ use std::ffi::CStr;
 use dat_abi::*;
 
 use crate::announced;
-use crate::error::{DatError, DatResult, to_return};
+use crate::error::{DatError, DatResult};
 use crate::ia::Ia;
 use crate::iw_extension;
 use crate::lifecycle::AsyncEvd;
 use crate::rnic::Rnic;
-use crate::thunk::guard::{Out, guard_code, pin_ia};
-use crate::thunk::ia;
+use crate::thunk::guard::{Out, arguments, pin_ia};
+use crate::thunk::ia_query;
 
-pub(crate) unsafe extern "C" fn handle<R: Rnic>(
+pub(crate) unsafe fn handle_extendedop<R: Rnic>(
     handle: DatHandle,
     op: DatExtendedOp,
     args: DatVaList,
-) -> DatReturn {
-    guard_code("handle_extendedop", || match op {
+) -> DatResult {
+    match op {
         // SAFETY: the registry library passes the name as the handle, and the va_list of this
         // operation.
-        DAT_IB_OPEN_QUERY_OP => to_return(unsafe { open_query::<R>(handle.cast(), args) }),
-        DAT_IB_CLOSE_QUERY_OP => {
-            to_return(pin_ia::<R>(handle).and_then(|ia| Ia::close(ia, DAT_CLOSE_ABRUPT_FLAG)))
-        }
+        DAT_IB_OPEN_QUERY_OP => unsafe { open_query::<R>(handle.cast(), args) },
+        DAT_IB_CLOSE_QUERY_OP => Ia::close(pin_ia::<R>(handle)?, DAT_CLOSE_ABRUPT_FLAG),
         op => {
             // SAFETY: by the contract of all thunks `args` is the va_list of operation `op`.
             let result = unsafe { iw_extension::handle::<R>(handle, op, args) };
-            result.unwrap_or(UNKNOWN_OPERATION)
+            result.unwrap_or(Err(UNKNOWN_OPERATION))
         }
-    })
+    }
 }
 
 /// Result of all providers for an unknown operation.
-const UNKNOWN_OPERATION: DatReturn = DatError::bare(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE).code();
+const UNKNOWN_OPERATION: DatError = DatError::bare(DAT_NOT_IMPLEMENTED, DAT_NO_SUBTYPE);
 
 /// Arguments of `dat_ib_open_query` after the name.
 #[repr(C)]
@@ -63,10 +61,8 @@ unsafe fn open_query<R: Rnic>(name: DatNamePtr, args: DatVaList) -> DatResult {
     if name.is_null() {
         return Err(DatError::invalid_arg(1));
     }
-    // SAFETY: every member is an integer or a raw pointer.
-    let mut read: OpenQueryArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: by the contract of this function; the structure has the same layout in C.
-    unsafe { access_read_open_query(args, &raw mut read) };
+    // SAFETY: the caller passes the va_list of this operation.
+    let read = unsafe { arguments(access_read_open_query, args) };
     // SAFETY: not null, so a C string by the contract of this function.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
     let out = Out::required(read.ia_handle, 2)?;
@@ -82,8 +78,8 @@ unsafe fn open_query<R: Rnic>(name: DatNamePtr, args: DatVaList) -> DatResult {
         ..
     } = read;
     // SAFETY: the consumer's pointers and masks are those of a query.
-    let code = unsafe {
-        ia::query::<R>(
+    let queried = unsafe {
+        ia_query::<R>(
             opened,
             no_evd,
             ia_mask,
@@ -92,9 +88,9 @@ unsafe fn open_query<R: Rnic>(name: DatNamePtr, args: DatVaList) -> DatResult {
             provider_attr,
         )
     };
-    if !code.is_success() {
+    if queried.is_err() {
         Ia::close(pin_ia::<R>(opened)?, DAT_CLOSE_ABRUPT_FLAG)?;
-        return Err(code.into());
+        return queried;
     }
     out.write(opened);
     Ok(())
@@ -102,29 +98,22 @@ unsafe fn open_query<R: Rnic>(name: DatNamePtr, args: DatVaList) -> DatResult {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::c_int;
     use std::ptr;
 
     use super::*;
     use crate::fake_rnic::FakeRnic;
-    use crate::harness::{Dat, SUCCESS};
-
-    type Entry = unsafe extern "C" fn(DatHandle, DatExtendedOp, DatVaList) -> DatReturn;
-
-    unsafe extern "C" {
-        fn access_call_extension(entry: Entry, handle: DatHandle, op: c_int, ...) -> DatReturn;
-    }
+    use crate::harness::{Dat, SUCCESS, access_call_extension, extension_entry};
 
     fn open(name: DatNamePtr, ia: *mut DatIaHandle, ia_mask: u64, ia_attr: *mut DatIaAttr) -> u32 {
         let (op, none) = (DAT_IB_OPEN_QUERY_OP, ptr::null_mut::<DatProviderAttr>());
-        let entry: Entry = handle::<FakeRnic>;
+        let entry = extension_entry::<FakeRnic>();
         // SAFETY: the arguments are those of the operation, in C's types.
         unsafe { access_call_extension(entry, name.cast(), op, ia, ia_mask, ia_attr, 0_u64, none) }
             .0
     }
 
     fn close(ia: DatIaHandle) -> u32 {
-        let entry: Entry = handle::<FakeRnic>;
+        let entry = extension_entry::<FakeRnic>();
         // SAFETY: the operation has no arguments.
         unsafe { access_call_extension(entry, ia, DAT_IB_CLOSE_QUERY_OP) }.0
     }

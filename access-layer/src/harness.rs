@@ -1,7 +1,7 @@
 //! Common code of the tests of this crate: a consumer of the RNIC in memory, which calls through
 //! the provider table, as a C program does.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_int};
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -11,7 +11,7 @@ use crate::fake_rnic::FakeRnic;
 use crate::handle::{self, Object, Pinned};
 use crate::ia::Ia;
 use crate::provider;
-use crate::rnic::RnicConfig;
+use crate::rnic::{Rnic, RnicConfig};
 
 /// Calls a slot of the table and returns the code.
 macro_rules! call {
@@ -55,6 +55,22 @@ pub(crate) fn unique() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+unsafe extern "C" {
+    /// Calls an entry of extension operations with its variadic arguments as a `va_list`.
+    pub(crate) fn access_call_extension(
+        entry: DatHandleExtendedopFunc,
+        handle: DatHandle,
+        op: c_int,
+        ...
+    ) -> DatReturn;
+}
+
+/// Returns the table's entry of extension operations.
+pub(crate) fn extension_entry<R: Rnic>() -> DatHandleExtendedopFunc {
+    let table = provider::table::<R>(ptr::null());
+    table.handle_extendedop.unwrap()
+}
+
 /// An open IA, which is closed abruptly when it is dropped.
 pub(crate) struct Dat {
     pub(crate) provider: &'static DatProvider,
@@ -63,7 +79,6 @@ pub(crate) struct Dat {
     pub(crate) async_evd: DatEvdHandle,
 }
 
-/// Returns the connection request of an event.
 pub(crate) fn request_of(event: &DatEvent) -> DatCrHandle {
     assert_eq!(event.event_number, DAT_CONNECTION_REQUEST_EVENT);
     // SAFETY: the event number selects this member.
@@ -117,7 +132,6 @@ impl Dat {
         (code, ia, evd)
     }
 
-    /// Returns all attributes of the IA.
     pub(crate) fn attr(&self) -> DatIaAttr {
         let (mut attr, evd, no_provider) = (DatIaAttr::zeroed(), ptr::null_mut(), ptr::null_mut());
         let all = DAT_IA_FIELD_ALL;
@@ -139,6 +153,21 @@ impl Dat {
         let mut pz = ptr::null_mut();
         assert_eq!(call!(self, pz_create, self.ia, &raw mut pz), SUCCESS);
         pz
+    }
+
+    /// A queue of eight receives of one segment.
+    pub(crate) fn srq(&self, pz: DatPzHandle) -> DatSrqHandle {
+        let (mut attr, mut srq) = (DatSrqAttr::zeroed(), ptr::null_mut());
+        (attr.max_recv_dtos, attr.max_recv_iov) = (8, 1);
+        let (attr, out) = (&raw mut attr, &raw mut srq);
+        assert_eq!(call!(self, srq_create, self.ia, pz, attr, out), SUCCESS);
+        srq
+    }
+
+    pub(crate) fn rmr(&self, pz: DatPzHandle) -> DatRmrHandle {
+        let mut rmr = ptr::null_mut();
+        assert_eq!(call!(self, rmr_create, pz, &raw mut rmr), SUCCESS);
+        rmr
     }
 
     pub(crate) fn try_evd(
@@ -281,7 +310,6 @@ unsafe impl Send for Dat {}
 // SAFETY: as for Send.
 unsafe impl Sync for Dat {}
 
-/// Returns the data of a DTO completion.
 pub(crate) fn dto(event: &DatEvent) -> DatDtoCompletionEventData {
     assert_eq!(event.event_number, DAT_DTO_COMPLETION_EVENT);
     // SAFETY: the event number selects this member.

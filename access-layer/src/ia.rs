@@ -145,7 +145,6 @@ impl<R: Rnic> Ia<R> {
             .map_or(DAT_EVD_OUT_OF_SCOPE, Handle::as_dat)
     }
 
-    /// The counters of the IA.
     pub(crate) fn counters(&self) -> &IaCounters {
         &self.counters
     }

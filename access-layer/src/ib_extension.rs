@@ -11,7 +11,7 @@ use dat_abi::*;
 use crate::ep::{Ep, check_flags};
 use crate::error::{DatError, DatResult};
 use crate::rnic::{Rnic, SendOp, Sge};
-use crate::thunk::guard::{pin, read, segments};
+use crate::thunk::guard::{arguments, pin, read, segments};
 
 /// Arguments of both atomics after the EP handle; `second` is 0 for fetch and add.
 #[repr(C)]
@@ -74,11 +74,8 @@ pub(crate) unsafe fn handle<R: Rnic>(
 /// # Safety
 /// As for [`handle()`].
 unsafe fn fetch_and_add<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResult {
-    // SAFETY: all members are integers and raw pointers.
-    let mut args: AtomicArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
-    // layout in C.
-    unsafe { access_read_fetch_and_add(va_list, &raw mut args) };
+    // SAFETY: the caller passes the va_list of this operation.
+    let args = unsafe { arguments(access_read_fetch_and_add, va_list) };
     // SAFETY: the arguments follow the contract of the thunks.
     unsafe { atomic::<R>(ep, &args, 3, |place| SendOp::FetchAdd(place, args.first)) }
 }
@@ -86,11 +83,8 @@ unsafe fn fetch_and_add<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResu
 /// # Safety
 /// As for [`handle()`].
 unsafe fn compare_and_swap<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResult {
-    // SAFETY: all members are integers and raw pointers.
-    let mut args: AtomicArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
-    // layout in C.
-    unsafe { access_read_compare_and_swap(va_list, &raw mut args) };
+    // SAFETY: the caller passes the va_list of this operation.
+    let args = unsafe { arguments(access_read_compare_and_swap, va_list) };
     let (compare, swap) = (args.first, args.second);
     // SAFETY: the arguments follow the contract of the thunks.
     unsafe {
@@ -132,11 +126,8 @@ unsafe fn atomic<R: Rnic>(
 /// # Safety
 /// As for [`handle()`].
 unsafe fn write_immediate<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResult {
-    // SAFETY: all members are integers and raw pointers.
-    let mut args: WriteImmediateArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
-    // layout in C.
-    unsafe { access_read_write_immediate(va_list, &raw mut args) };
+    // SAFETY: the caller passes the va_list of this operation.
+    let args = unsafe { arguments(access_read_write_immediate, va_list) };
     let ep = pin_capable::<R>(ep)?;
     // SAFETY: list and triplet follow the contract of the thunks.
     let (sgl, remote) = unsafe { (segments(args.segments, args.local)?, read(args.remote, 5)?) };

@@ -15,14 +15,14 @@ use dat_abi::*;
 
 use crate::cno::Cno;
 use crate::ep::{Ep, SocketConnectArgs};
-use crate::error::{DatError, DatResult, to_return};
+use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::handle::{self, Kind};
 use crate::ia::Ia;
 use crate::ib_extension;
 use crate::rnic::Rnic;
 use crate::sp::{Ssp, SspArgs};
-use crate::thunk::guard::{Out, pin, pin_or_null, private_data};
+use crate::thunk::guard::{Out, arguments, pin, pin_or_null, private_data};
 
 /// Numbers of the original header; the numbers of dat-rs are in `dat_abi`.
 const FIRST_SSP_CREATE: DatExtendedOp = 0;
@@ -86,7 +86,7 @@ pub(crate) unsafe fn handle<R: Rnic>(
     handle: DatHandle,
     op: DatExtendedOp,
     args: DatVaList,
-) -> Option<DatReturn> {
+) -> Option<DatResult> {
     let kind = handle::kind_of(handle);
     // SAFETY: the caller guarantees the contract of these functions, which is the same.
     let result = unsafe {
@@ -106,17 +106,14 @@ pub(crate) unsafe fn handle<R: Rnic>(
             _ => ib_extension::handle::<R>(handle, op, args)?,
         }
     };
-    Some(to_return(result))
+    Some(result)
 }
 
 /// # Safety
 /// As for [`handle()`].
 unsafe fn ssp_create<R: Rnic>(ia: DatIaHandle, va_list: DatVaList) -> DatResult {
-    // SAFETY: all members are integers and raw pointers.
-    let mut args: SspCreateArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
-    // layout in C.
-    unsafe { access_read_ssp_create(va_list, &raw mut args) };
+    // SAFETY: the caller passes the va_list of this operation.
+    let args = unsafe { arguments(access_read_ssp_create, va_list) };
     let out = Out::required(args.ssp_handle, 7)?;
     let ia = pin::<Ia<R>>(ia, DAT_INVALID_HANDLE_IA)?;
     let ep = pin_or_null::<Ep<R>>(args.ep_handle, DAT_INVALID_HANDLE_EP)?;
@@ -141,11 +138,8 @@ fn ssp_free<R: Rnic>(ssp: DatIwSspHandle) -> DatResult {
 /// # Safety
 /// As for [`handle()`].
 unsafe fn ssp_query<R: Rnic>(ssp: DatIwSspHandle, va_list: DatVaList) -> DatResult {
-    // SAFETY: all members are integers and raw pointers.
-    let mut args: SspQueryArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
-    // layout in C.
-    unsafe { access_read_ssp_query(va_list, &raw mut args) };
+    // SAFETY: the caller passes the va_list of this operation.
+    let args = unsafe { arguments(access_read_ssp_query, va_list) };
     let ssp = pin::<Ssp<R>>(ssp, DAT_NO_SUBTYPE)?;
     let out = Out::required(args.param, 3)?;
     out.write(ssp.query(args.mask)?);
@@ -155,11 +149,8 @@ unsafe fn ssp_query<R: Rnic>(ssp: DatIwSspHandle, va_list: DatVaList) -> DatResu
 /// # Safety
 /// As for [`handle()`].
 unsafe fn socket_connect<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatResult {
-    // SAFETY: all members are integers and raw pointers.
-    let mut args: ConnectArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
-    // layout in C.
-    unsafe { access_read_socket_connect(va_list, &raw mut args) };
+    // SAFETY: the caller passes the va_list of this operation.
+    let args = unsafe { arguments(access_read_socket_connect, va_list) };
     let ep = pin::<Ep<R>>(ep, DAT_INVALID_HANDLE_EP)?;
     // SAFETY: the private data follows the contract of the thunks.
     let private_data = unsafe { private_data(args.private_data_size, args.private_data, 4) }?;
@@ -173,11 +164,8 @@ unsafe fn socket_connect<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatRes
 /// # Safety
 /// As for [`handle()`].
 unsafe fn begin_sleep<R: Rnic>(cno: DatCnoHandle, va_list: DatVaList) -> DatResult {
-    // SAFETY: all members are integers and raw pointers.
-    let mut args: BeginSleepArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
-    // layout in C.
-    unsafe { access_read_begin_sleep(va_list, &raw mut args) };
+    // SAFETY: the caller passes the va_list of this operation.
+    let args = unsafe { arguments(access_read_begin_sleep, va_list) };
     let count = Out::required(args.count, 5)?;
     if args.fds.is_null() {
         return Err(DatError::invalid_arg(3));

@@ -19,7 +19,6 @@ use crate::rnic::*;
 use crate::srq::Srq;
 use dat_abi::*;
 
-/// A call that an RNIC received.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Call {
     CreateQp {
@@ -629,7 +628,6 @@ impl Bench {
         self.script.refuse(error);
     }
 
-    /// The number and the data of the next connection event.
     pub(crate) fn next_connection(&self) -> (DatEventNumber, DatConnectionEventData) {
         let event = self.conn.dequeue().unwrap();
         // SAFETY: all connection events use this member.
@@ -655,7 +653,6 @@ impl Bench {
     }
 }
 
-/// A source of connection requests.
 pub(crate) struct RequestSource {
     script: Arc<Script>,
     upcalls: Arc<dyn Upcall<ScriptedRnic>>,
@@ -693,7 +690,6 @@ pub(crate) fn connect_args() -> crate::ep::ConnectArgs<'static> {
     }
 }
 
-/// Returns the type and subtype of an error.
 #[track_caller]
 pub(crate) fn code<T>(result: DatResult<T>) -> (DatReturnType, DatReturnSubtype) {
     let Err(error) = result else {

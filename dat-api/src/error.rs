@@ -163,6 +163,13 @@ impl fmt::Display for CallError {
 
 impl std::error::Error for CallError {}
 
+/// Converts a number to the type of counts in C; `what` names the number in the error.
+pub(crate) fn to_count(value: impl TryInto<DatCount>, what: &'static str) -> Result<DatCount> {
+    value
+        .try_into()
+        .map_err(|_| Error::Unrepresentable { what })
+}
+
 /// Converts the code that a call returned into a `Result`.
 pub(crate) fn check(call: &'static str, code: DatReturn) -> Result<(), CallError> {
     if code.is_success() {

@@ -65,107 +65,25 @@ pub type DatRegistryListProvidersFunc = unsafe extern "C" fn(
     list: *mut *mut DatProviderInfo,
 ) -> DatReturn;
 
-/// Calls the macro `$then` with every function of a registry library and its type: first the
-/// functions of every library, then those that OFA's library lacks. It is meant for programs that
-/// link the functions instead of loading them. Types come from this crate and [`abi`](crate::abi).
-#[macro_export]
-macro_rules! for_each_function {
-    ($then:ident) => {
-        $then! {
-            required {
-                dat_ia_openv: DatIaOpenvFunc,
-                dat_ia_query: DatIaQueryFunc,
-                dat_ia_close: DatIaCloseFunc,
-                dat_set_consumer_context: DatSetConsumerContextFunc,
-                dat_get_consumer_context: DatGetConsumerContextFunc,
-                dat_get_handle_type: DatGetHandleTypeFunc,
-                dat_extension_op: DatExtensionOpFunc,
-                dat_strerror: DatStrerrorFunc,
-                dat_registry_list_providers: DatRegistryListProvidersFunc,
-                dat_cno_create: DatCnoCreateFunc,
-                dat_cno_modify_agent: DatCnoModifyAgentFunc,
-                dat_cno_query: DatCnoQueryFunc,
-                dat_cno_free: DatCnoFreeFunc,
-                dat_cno_wait: DatCnoWaitFunc,
-                dat_cr_query: DatCrQueryFunc,
-                dat_cr_accept: DatCrAcceptFunc,
-                dat_cr_reject: DatCrRejectFunc,
-                dat_cr_handoff: DatCrHandoffFunc,
-                dat_evd_create: DatEvdCreateFunc,
-                dat_evd_query: DatEvdQueryFunc,
-                dat_evd_modify_cno: DatEvdModifyCnoFunc,
-                dat_evd_enable: DatEvdEnableFunc,
-                dat_evd_disable: DatEvdDisableFunc,
-                dat_evd_set_unwaitable: DatEvdSetUnwaitableFunc,
-                dat_evd_clear_unwaitable: DatEvdClearUnwaitableFunc,
-                dat_evd_wait: DatEvdWaitFunc,
-                dat_evd_resize: DatEvdResizeFunc,
-                dat_evd_post_se: DatEvdPostSeFunc,
-                dat_evd_dequeue: DatEvdDequeueFunc,
-                dat_evd_free: DatEvdFreeFunc,
-                dat_ep_create: DatEpCreateFunc,
-                dat_ep_create_with_srq: DatEpCreateWithSrqFunc,
-                dat_ep_query: DatEpQueryFunc,
-                dat_ep_modify: DatEpModifyFunc,
-                dat_ep_connect: DatEpConnectFunc,
-                dat_ep_dup_connect: DatEpDupConnectFunc,
-                dat_ep_disconnect: DatEpDisconnectFunc,
-                dat_ep_post_send: DatEpPostSendFunc,
-                dat_ep_post_recv: DatEpPostRecvFunc,
-                dat_ep_post_rdma_read: DatEpPostRdmaReadFunc,
-                dat_ep_post_rdma_write: DatEpPostRdmaWriteFunc,
-                dat_ep_get_status: DatEpGetStatusFunc,
-                dat_ep_free: DatEpFreeFunc,
-                dat_ep_reset: DatEpResetFunc,
-                dat_ep_recv_query: DatEpRecvQueryFunc,
-                dat_ep_set_watermark: DatEpSetWatermarkFunc,
-                dat_lmr_create: DatLmrCreateFunc,
-                dat_lmr_query: DatLmrQueryFunc,
-                dat_lmr_free: DatLmrFreeFunc,
-                dat_lmr_sync_rdma_read: DatLmrSyncRdmaReadFunc,
-                dat_lmr_sync_rdma_write: DatLmrSyncRdmaWriteFunc,
-                dat_rmr_create: DatRmrCreateFunc,
-                dat_rmr_query: DatRmrQueryFunc,
-                dat_rmr_bind: DatRmrBindFunc,
-                dat_rmr_free: DatRmrFreeFunc,
-                dat_psp_create: DatPspCreateFunc,
-                dat_psp_create_any: DatPspCreateAnyFunc,
-                dat_psp_query: DatPspQueryFunc,
-                dat_psp_free: DatPspFreeFunc,
-                dat_rsp_create: DatRspCreateFunc,
-                dat_rsp_query: DatRspQueryFunc,
-                dat_rsp_free: DatRspFreeFunc,
-                dat_pz_create: DatPzCreateFunc,
-                dat_pz_query: DatPzQueryFunc,
-                dat_pz_free: DatPzFreeFunc,
-                dat_srq_create: DatSrqCreateFunc,
-                dat_srq_set_lw: DatSrqSetLwFunc,
-                dat_srq_free: DatSrqFreeFunc,
-                dat_srq_query: DatSrqQueryFunc,
-                dat_srq_resize: DatSrqResizeFunc,
-                dat_srq_post_recv: DatSrqPostRecvFunc,
-            }
-            optional {
-                dat_csp_create: DatCspCreateFunc,
-                dat_csp_query: DatCspQueryFunc,
-                dat_csp_free: DatCspFreeFunc,
-                dat_ep_common_connect: DatEpCommonConnectFunc,
-                dat_rmr_create_for_ep: DatRmrCreateForEpFunc,
-                dat_ep_post_send_with_invalidate: DatEpPostSendWithInvalidateFunc,
-                dat_ep_post_rdma_read_to_rmr: DatEpPostRdmaReadToRmrFunc,
-                dat_cno_fd_create: DatCnoFdCreateFunc,
-                dat_cno_trigger: DatCnoTriggerFunc,
-            }
-        }
-    };
-}
-
-/// Declares the table and its loader from the required functions and the optional functions.
+/// Declares the table and its loader from the public calls among the slots of a provider, and from
+/// the functions that no provider has.
 macro_rules! table {
     (
-        required { $($name:ident: $ty:ty),+ $(,)? }
-        optional { $($opt:ident: $opt_ty:ty),+ $(,)? }
+        provider $first:tt
+        required { $($name:ident => $slot:ident: $ty:ident $found:tt $arguments:tt;)+ }
+        optional { $($opt:ident => $opt_slot:ident: $opt_ty:ident $opt_found:tt $opt_args:tt;)+ }
+        provider $last:tt
     ) => {
+        table! {
+            $($name: $ty,)+
+            dat_ia_openv: DatIaOpenvFunc,
+            dat_extension_op: DatExtensionOpFunc,
+            dat_strerror: DatStrerrorFunc,
+            dat_registry_list_providers: DatRegistryListProvidersFunc,
+            ; $($opt: $opt_ty,)+
+        }
+    };
+    ($($name:ident: $ty:ty,)+; $($opt:ident: $opt_ty:ty,)+) => {
         /// The functions of a loaded registry library, ready to be called.
         ///
         /// These are calls of C: the caller must follow the rules of DAT 2.0 about handles, buffers
@@ -201,7 +119,7 @@ macro_rules! table {
     };
 }
 
-for_each_function!(table);
+for_each_slot! { table }
 
 /// The path given to [`Library::prefer`].
 static PREFERRED: OnceLock<OsString> = OnceLock::new();

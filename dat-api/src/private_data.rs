@@ -4,13 +4,11 @@ use std::ffi::c_void;
 
 use dat_abi::{DatCount, DatPvoid};
 
-use crate::error::{Error, Result};
+use crate::error::{Result, to_count};
 
 /// Returns private data as length and pointer; the pointer is null if there is no data.
 pub(crate) fn private_data_parts(private_data: &[u8]) -> Result<(DatCount, *const c_void)> {
-    let len = DatCount::try_from(private_data.len()).map_err(|_| Error::Unrepresentable {
-        what: "private data",
-    })?;
+    let len = to_count(private_data.len(), "private data")?;
     let data = if len == 0 {
         std::ptr::null()
     } else {

@@ -350,41 +350,35 @@ impl Drop for Buffer {
 mod tests {
     use super::*;
 
+    /// Copies `bytes` into a new buffer and out again.
+    fn check_copies(room: usize, offset: usize, bytes: &[u8]) {
+        let buffer = Buffer::new(room).unwrap();
+        buffer.copy_in(offset, bytes);
+        let mut all = vec![0xFF; room];
+        buffer.copy_out(0, &mut all);
+        let end = offset + bytes.len();
+        assert!(all[..offset].iter().all(|byte| *byte == 0));
+        assert_eq!(all[offset..end], *bytes);
+        assert!(all[end..].iter().all(|byte| *byte == 0));
+        let mut part = vec![0; bytes.len()];
+        buffer.copy_out(offset, &mut part);
+        assert_eq!(part, bytes);
+    }
+
     #[test]
     fn copies_at_every_alignment_and_length_keep_the_bytes_and_their_neighbours() {
         let source: Vec<u8> = (1..=40).collect();
         for offset in 0..17 {
-            for len in 0..source.len() {
-                let buffer = Buffer::new(64).unwrap();
-                buffer.copy_in(offset, &source[..len]);
-                let mut all = [0xFF; 64];
-                buffer.copy_out(0, &mut all);
-                assert!(all[..offset].iter().all(|byte| *byte == 0));
-                assert_eq!(all[offset..offset + len], source[..len]);
-                assert!(all[offset + len..].iter().all(|byte| *byte == 0));
-                let mut part = vec![0; len];
-                buffer.copy_out(offset, &mut part);
-                assert_eq!(part, source[..len]);
-            }
+            (0..source.len()).for_each(|len| check_copies(64, offset, &source[..len]));
         }
     }
 
     #[test]
     fn long_copies_keep_the_bytes_and_their_neighbours_too() {
-        const ROOM: usize = 8 * BLOCK;
         let source: Vec<u8> = (0..5 * BLOCK).map(|at| (at % 251) as u8 + 1).collect();
         for offset in [0, 1, 7, 8, 63] {
             for len in BLOCK - 1..=source.len() {
-                let buffer = Buffer::new(ROOM).unwrap();
-                buffer.copy_in(offset, &source[..len]);
-                let mut all = [0xFF; ROOM];
-                buffer.copy_out(0, &mut all);
-                assert!(all[..offset].iter().all(|byte| *byte == 0));
-                assert_eq!(all[offset..offset + len], source[..len]);
-                assert!(all[offset + len..].iter().all(|byte| *byte == 0));
-                let mut part = vec![0; len];
-                buffer.copy_out(offset, &mut part);
-                assert_eq!(part, source[..len]);
+                check_copies(8 * BLOCK, offset, &source[..len]);
             }
         }
     }

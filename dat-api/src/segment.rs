@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use dat_abi::{DatCount, DatLmrTriplet, DatReturn};
 
-use crate::error::{Error, Result};
+use crate::error::{Result, to_count};
 use crate::lmr::Lmr;
 use crate::region::Region;
 
@@ -77,9 +77,7 @@ pub(crate) fn with_iov(
     segments: &[Segment<'_>],
     post: impl FnOnce(DatCount, *mut DatLmrTriplet) -> DatReturn,
 ) -> Result<DatReturn> {
-    let count = DatCount::try_from(segments.len()).map_err(|_| Error::Unrepresentable {
-        what: "a number of segments",
-    })?;
+    let count = to_count(segments.len(), "a number of segments")?;
     if segments.len() <= INLINE_SEGMENTS {
         let mut list = [DatLmrTriplet::zeroed(); INLINE_SEGMENTS];
         for (slot, segment) in list.iter_mut().zip(segments) {

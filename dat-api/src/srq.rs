@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dat_abi::*;
 
-use crate::error::{Error, Result, check};
+use crate::error::{Result, check, to_count};
 use crate::handle::{Handle, SrqId};
 use crate::leak::keep_for_ever;
 use crate::library::Library;
@@ -34,6 +34,9 @@ pub struct SrqInfo {
     pub outstanding: Option<u32>,
 }
 
+/// The name of a number of receives in errors.
+const SIZE: &str = "a queue size";
+
 struct SrqInner {
     handle: Handle,
     pz: Pz,
@@ -44,8 +47,8 @@ impl Srq {
     /// Creates a queue for `max_recv_dtos` receives of up to `max_recv_iov` segments.
     pub fn create(pz: &Pz, max_recv_dtos: u32, max_recv_iov: u32) -> Result<Self> {
         let mut attr = DatSrqAttr {
-            max_recv_dtos: count(max_recv_dtos)?,
-            max_recv_iov: count(max_recv_iov)?,
+            max_recv_dtos: to_count(max_recv_dtos, SIZE)?,
+            max_recv_iov: to_count(max_recv_iov, SIZE)?,
             low_watermark: DAT_SRQ_LW_DEFAULT,
         };
         let mut handle = DAT_HANDLE_NULL;
@@ -81,7 +84,7 @@ impl Srq {
 
     /// Changes the maximum number of receives; receives in the queue are kept.
     pub fn resize(&self, max_recv_dtos: u32) -> Result<()> {
-        let max_recv_dtos = count(max_recv_dtos)?;
+        let max_recv_dtos = to_count(max_recv_dtos, SIZE)?;
         // SAFETY: the handle is live.
         let code = unsafe { (self.library().dat_srq_resize)(self.as_raw(), max_recv_dtos) };
         Ok(check("dat_srq_resize", code)?)
@@ -92,7 +95,7 @@ impl Srq {
     /// as its object and `DAT_SRQ_LOW_WATERMARK_EVENT` as its reason. For another event the
     /// watermark must be set again.
     pub fn set_low_watermark(&self, low_watermark: u32) -> Result<()> {
-        let low_watermark = count(low_watermark)?;
+        let low_watermark = to_count(low_watermark, SIZE)?;
         // SAFETY: the handle is live.
         let code = unsafe { (self.library().dat_srq_set_lw)(self.as_raw(), low_watermark) };
         Ok(check("dat_srq_set_lw", code)?)
@@ -130,12 +133,6 @@ impl Srq {
     pub fn as_raw(&self) -> DatSrqHandle {
         self.inner.handle.0
     }
-}
-
-fn count(value: u32) -> Result<DatCount> {
-    DatCount::try_from(value).map_err(|_| Error::Unrepresentable {
-        what: "a queue size",
-    })
 }
 
 impl Drop for SrqInner {

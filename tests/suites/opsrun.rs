@@ -1,8 +1,9 @@
 //! The installed `opsrun`: its explanations, the programs that it runs, and its list of sockets.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Result, bail, ensure};
@@ -94,21 +95,25 @@ time.sleep(600)
 /// Both ends of a connection in one interpreter, which fails if a byte is wrong.
 const THREADS: &str = include_str!("preload/threads.py");
 
-fn opsrun(args: &[&str]) -> Result<Output> {
-    let mut command = Command::new(Stage::find()?.bin("opsrun"));
+/// The staged `opsrun`, or a program that starts it, without the settings of this process.
+fn command(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    for variable in ["LD_PRELOAD", "DAT_OVERRIDE", "OPS_RULES"] {
+        command.env_remove(variable);
+    }
     command
-        .args(args)
-        .env_remove("LD_PRELOAD")
-        .env_remove("DAT_OVERRIDE")
-        .env_remove("OPS_RULES");
-    Ok(command.output()?)
 }
 
-fn rule_file(text: &str) -> Result<(TempDir, PathBuf)> {
+fn opsrun(args: &[&str]) -> Result<Output> {
+    let mut opsrun = command(Stage::find()?.bin("opsrun"));
+    Ok(opsrun.args(args).output()?)
+}
+
+fn rule_file(text: &str) -> Result<(TempDir, String)> {
     let dir = TempDir::new()?;
     let path = dir.path().join("rules");
     fs::write(&path, text)?;
-    Ok((dir, path))
+    Ok((dir, path.display().to_string()))
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -131,7 +136,6 @@ fn refused(rules: &str) -> Result<String> {
 #[test]
 fn the_rule_that_decides_is_explained() -> Result<()> {
     let (_dir, rules) = rule_file("# ours\nuse tcp connect redis* 127.0.0.0/8:*\n")?;
-    let rules = rules.display().to_string();
     let program = ["--program", "/usr/bin/redis-cli", "127.0.0.1:6379"];
     let output = opsrun(&[&["--explain", "connect", "--rules", &rules], &program[..]].concat())?;
     let expected = format!(
@@ -147,7 +151,6 @@ fn the_rule_that_decides_is_explained() -> Result<()> {
 #[test]
 fn a_program_runs_with_the_library_in_front_of_it() -> Result<()> {
     let (_dir, rules) = rule_file("use both connect * *:*\n")?;
-    let rules = rules.display().to_string();
     let script = "echo \"$LD_PRELOAD $OPS_RULES $1\"; exit 7";
     let output = opsrun(&["--rules", &rules, "sh", "-c", script, "sh", "--rules"])?;
     // The path of the stage may contain links.
@@ -296,7 +299,7 @@ fn a_listener_counts_what_its_workers_accept() -> Result<()> {
 fn a_listener_that_a_rule_keeps_on_tcp_is_listed_with_the_reason() -> Result<()> {
     let pages = TempDir::new()?;
     let (_dir, rules) = rule_file("use tcp listen * *:*\n")?;
-    let options = format!("--rules {} python3", rules.display());
+    let options = format!("--rules {rules} python3");
     let server = python(&options, SERVER, "", pages.path())?;
     server.wait_for("\n", DEADLINE)?;
     let listed = sockets(pages.path())?;
@@ -314,7 +317,7 @@ fn a_connection_that_a_rule_keeps_on_tcp_is_listed_until_it_is_closed() -> Resul
     let pages = TempDir::new()?;
     let (_dir, rules) = rule_file("use tcp connect * *:*\n")?;
     let service = TcpListener::bind("127.0.0.1:0")?;
-    let options = format!("--rules {} python3", rules.display());
+    let options = format!("--rules {rules} python3");
     let port = service.local_addr()?.port().to_string();
     let client = python(&options, KEPT, &port, pages.path())?;
     client.wait_for("\n", DEADLINE)?;
@@ -350,7 +353,6 @@ fn a_rule_is_for_a_program_that_is_started_through_a_link() -> Result<()> {
     let link = dir.path().join("by-link");
     std::os::unix::fs::symlink(text(&found.stdout).trim_end(), &link)?;
     let link = link.display().to_string();
-    let rules = rules.display().to_string();
     let options = format!("--rules {rules} {link}");
     let server = python(&options, SERVER, "", pages.path())?;
     server.wait_for("\n", DEADLINE)?;
@@ -364,12 +366,8 @@ fn a_rule_is_for_a_program_that_is_started_through_a_link() -> Result<()> {
 /// standard error.
 fn logged(rules: &str, dat_log: &str, script: &str) -> Result<(String, String)> {
     let (dir, path) = rule_file(rules)?;
-    let output = Command::new(Stage::find()?.bin("opsrun"))
-        .arg("--rules")
-        .arg(&path)
-        .args(["python3", "-c", script])
-        .env_remove("LD_PRELOAD")
-        .env_remove("DAT_OVERRIDE")
+    let output = command(Stage::find()?.bin("opsrun"))
+        .args(["--rules", &path, "python3", "-c", script])
         .env("DAT_LOG", dat_log)
         .current_dir(dir.path())
         .output()?;
@@ -426,16 +424,12 @@ fn reports_go_to_no_file_that_took_the_number_of_standard_error() -> Result<()> 
 }
 
 fn explained(args: &[&str], dat_conf: Option<&Path>) -> Result<String> {
-    let mut command = Command::new(Stage::find()?.bin("opsrun"));
-    command
-        .args(["--software", "--explain"])
-        .args(args)
-        .env_remove("OPS_RULES");
-    match dat_conf {
-        Some(file) => command.env("DAT_OVERRIDE", file),
-        None => command.env_remove("DAT_OVERRIDE"),
-    };
-    let output = command.output()?;
+    let mut opsrun = command(Stage::find()?.bin("opsrun"));
+    opsrun.args(["--software", "--explain"]).args(args);
+    if let Some(file) = dat_conf {
+        opsrun.env("DAT_OVERRIDE", file);
+    }
+    let output = opsrun.output()?;
     ensure!(output.status.success(), "{output:?}");
     Ok(text(&output.stdout))
 }
@@ -444,7 +438,6 @@ fn explained(args: &[&str], dat_conf: Option<&Path>) -> Result<String> {
 fn settings_and_the_adapter_are_reported() -> Result<()> {
     let (_dir, rules) =
         rule_file("use both listen * *:80 sdp.send-buffer=1M sdp.receive-buffers=8\n")?;
-    let rules = rules.display().to_string();
     let args = ["listen", "--rules", &rules, "192.0.2.1:80"];
     let in_force = "sdp.send-buffer=1048576 sdp.receive-buffers=8 sdp.receive-size=65536";
     let line = format!("sdp      can carry it, by iwarp-any, {in_force}\n");
@@ -511,7 +504,6 @@ fn an_address_without_an_adapter_is_reported_with_the_missing_line() -> Result<(
 #[test]
 fn an_unknown_sdp_setting_is_reported_and_no_program_is_started() -> Result<()> {
     let (_dir, rules) = rule_file("use both connect * *:* sdp.zcopi=1\n")?;
-    let rules = rules.display().to_string();
     let output_text = refused(&rules)?;
     let known = "sdp.send-buffer, sdp.receive-buffers, sdp.receive-size";
     let expected = format!(
@@ -544,7 +536,6 @@ fn settings_are_those_of_the_rules_sockets() -> Result<()> {
             "use sdp connect * *:* within=60s {settings}\nuse sdp listen * *:* {settings}\n"
         );
         let (_dir, path) = rule_file(&rules)?;
-        let path = path.display().to_string();
         let output = opsrun(&["--rules", &path, "python3", "-c", FILLS])?;
         Ok(text(&output.stdout).trim().parse()?)
     };
@@ -589,7 +580,6 @@ fn a_connect_without_blocking_fails_later_where_tcp_is_not_permitted() -> Result
 #[test]
 fn a_faulty_rule_file_is_reported_and_no_program_is_started() -> Result<()> {
     let (_dir, rules) = rule_file("use both connect * *:*\nuse both connect * here\n")?;
-    let rules = rules.display().to_string();
     let (reported, begin) = (refused(&rules)?, format!("opsrun: {rules}:2:20: "));
     ensure!(reported.starts_with(&begin), "{reported}");
     Ok(())
@@ -623,15 +613,13 @@ for _ in range(int(sys.argv[1])):
 fn system_calls(options: &[&str], script: &str, argument: &str, call: &str) -> Result<u64> {
     let dir = TempDir::new()?;
     let counted = dir.path().join("counted");
-    let output = Command::new("strace")
+    let output = command("strace")
         .args(["-f", "-c", "-o"])
         .arg(&counted)
         .arg(Stage::find()?.bin("opsrun"))
         .args(options)
         // Debian's interpreter itself; `python3` on `PATH` may be a script that starts it.
         .args(["/usr/bin/python3", "-c", script, argument])
-        .env_remove("OPS_RULES")
-        .env_remove("LD_PRELOAD")
         .output()?;
     ensure!(output.status.success(), "{output:?}");
     let table = fs::read_to_string(counted)?;
@@ -731,14 +719,12 @@ fn processes_of_mpi_pass_messages_within_the_host() -> Result<()> {
         .arg(&ring)
         .output()?;
     ensure!(mpicc.status.success(), "{mpicc:?}");
-    let output = Command::new(Stage::find()?.bin("opsrun"))
+    let output = command(Stage::find()?.bin("opsrun"))
         .args("mpirun.openmpi --allow-run-as-root --oversubscribe -np 3".split(' '))
         .args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"])
         .args(["--mca", "btl_tcp_if_include", "lo"])
         .arg(&ring)
         .env("DAT_LOG", "info")
-        .env_remove("OPS_RULES")
-        .env_remove("LD_PRELOAD")
         .output()?;
     let (output_text, reported) = (text(&output.stdout), text(&output.stderr));
     ensure!(

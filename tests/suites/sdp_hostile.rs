@@ -75,7 +75,6 @@ fn hello() -> Vec<u8> {
     bytes
 }
 
-/// The hostile end.
 struct Attacker {
     ep: Ep,
     connections: Evd,

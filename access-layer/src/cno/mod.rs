@@ -100,7 +100,6 @@ impl<R: Rnic> Cno<R> {
         self.handle
     }
 
-    /// The IA to which the CNO belongs.
     pub(crate) fn ia(&self) -> &Arc<Ia<R>> {
         &self.ia
     }

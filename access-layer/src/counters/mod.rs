@@ -21,17 +21,13 @@ use dat_abi::*;
 pub(crate) use self::family::IaCounters;
 pub(crate) use self::traffic::{COUNT as TRAFFIC_COUNT, TrafficCounters};
 
-/// Counters of an EP.
 pub(crate) type EpCounters = Counters<{ DCNT_EP_ALL_COUNTERS as usize }>;
-/// Counters of an EVD.
 pub(crate) type EvdCounters = Counters<{ DCNT_EVD_ALL_COUNTERS as usize }>;
 
-/// The counters of one object.
 #[derive(Debug)]
 pub(crate) struct Counters<const N: usize>([AtomicU64; N]);
 
 impl<const N: usize> Counters<N> {
-    /// Creates counters that are all zero.
     pub(crate) fn new() -> Self {
         Self([const { AtomicU64::new(0) }; N])
     }

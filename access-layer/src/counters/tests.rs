@@ -5,18 +5,11 @@ use dat_abi::*;
 
 use super::{Counters, EvdCounters};
 use crate::delivery::count_receive;
-use crate::extension;
 use crate::fake_rnic::FakeRnic;
-use crate::harness::{LONG_US, Pair, SUCCESS, succeed};
-
-type Entry = unsafe extern "C" fn(DatHandle, DatExtendedOp, DatVaList) -> DatReturn;
-
-unsafe extern "C" {
-    fn access_call_extension(entry: Entry, handle: DatHandle, op: c_int, ...) -> DatReturn;
-}
+use crate::harness::{LONG_US, Pair, SUCCESS, access_call_extension, extension_entry, succeed};
 
 fn try_query(handle: DatHandle, counter: c_int, out: *mut u64, reset: c_int) -> u32 {
-    let entry: Entry = extension::handle::<FakeRnic>;
+    let entry = extension_entry::<FakeRnic>();
     let op = DAT_IB_QUERY_COUNTERS_OP;
     // SAFETY: the arguments are those of the operation, in C's types.
     unsafe { access_call_extension(entry, handle, op, counter, out, reset) }.0
@@ -191,7 +184,7 @@ fn bad_arguments_are_refused() {
 #[test]
 fn families_of_an_ia_are_stopped_and_started() {
     let pair = Pair::connected("", 0);
-    let (dat, entry): (_, Entry) = (&pair.dat, extension::handle::<FakeRnic>);
+    let (dat, entry) = (&pair.dat, extension_entry::<FakeRnic>());
     let (start, stop) = (DAT_IB_START_COUNTERS_OP, DAT_IB_STOP_COUNTERS_OP);
     // SAFETY: the arguments are those of both operations, in C's types.
     let change =

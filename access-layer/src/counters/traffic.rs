@@ -30,12 +30,10 @@ struct Totals {
 }
 
 impl TrafficCounters {
-    /// Adds the traffic of an endpoint that is freed.
     pub(crate) fn add_freed(&self, traffic: Traffic) {
         self.lock().freed += traffic;
     }
 
-    /// Returns the traffic of freed endpoints.
     pub(crate) fn freed(&self) -> Traffic {
         self.lock().freed
     }

@@ -44,6 +44,12 @@ struct ArgumentNumbers {
     private_data: u32,
 }
 
+/// The numbers of calls that have no connection qualifier.
+const WITHOUT_QUALIFIER: ArgumentNumbers = ArgumentNumbers {
+    timeout: 3,
+    private_data: 4,
+};
+
 /// Arguments of `dat_iw_socket_connect`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SocketConnectArgs<'a> {
@@ -146,13 +152,7 @@ impl<R: Rnic> Ep<R> {
             qos,
             flags: DAT_CONNECT_DEFAULT_FLAG,
         };
-        self.connect_as(
-            &args,
-            ArgumentNumbers {
-                timeout: 3,
-                private_data: 4,
-            },
-        )
+        self.connect_as(&args, WITHOUT_QUALIFIER)
     }
 
     /// Implements `dat_ep_common_connect`: connects to an address with its port, on which a common
@@ -177,13 +177,7 @@ impl<R: Rnic> Ep<R> {
             qos: DAT_QOS_BEST_EFFORT,
             flags: DAT_CONNECT_DEFAULT_FLAG,
         };
-        self.connect_as(
-            &args,
-            ArgumentNumbers {
-                timeout: 3,
-                private_data: 4,
-            },
-        )
+        self.connect_as(&args, WITHOUT_QUALIFIER)
     }
 
     /// Implements `dat_iw_socket_connect` (DAT 2.0 iWARP extensions 3.1.4).

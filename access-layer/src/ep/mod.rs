@@ -305,7 +305,6 @@ impl<R: Rnic> Ep<R> {
         self.lock().parts.pz.as_ref().map(|pz| pz.object().handle())
     }
 
-    /// The counters of the endpoint.
     pub(crate) fn counters(&self) -> &EpCounters {
         &self.counters
     }
@@ -351,7 +350,6 @@ impl<R: Rnic> Ep<R> {
         self.handle
     }
 
-    /// The IA of the endpoint.
     pub(crate) fn ia(&self) -> &Arc<Ia<R>> {
         &self.ia
     }

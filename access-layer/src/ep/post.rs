@@ -43,16 +43,11 @@ impl<R: Rnic> Ep<R> {
         check_segments(sgl, queue_pair.segments.send)?;
         check_flags(flags & !DAT_RS_COMPLETION_INLINE_FLAG, 5)?;
         let solicited = flags & DAT_COMPLETION_SOLICITED_WAIT_FLAG != 0;
-        self.post(
-            queue_pair,
-            SendOp::Send {
-                solicited,
-                invalidate,
-            },
-            sgl,
-            cookie,
-            flags,
-        )
+        let op = SendOp::Send {
+            solicited,
+            invalidate,
+        };
+        self.post(queue_pair, op, sgl, cookie, flags)
     }
 
     /// Implements `dat_ep_post_rdma_write`.
@@ -67,13 +62,8 @@ impl<R: Rnic> Ep<R> {
         let queue_pair = self.for_requests()?;
         check_segments(sgl, queue_pair.segments.write)?;
         check_flags(flags, 6)?;
-        self.post(
-            queue_pair,
-            SendOp::Write(range(sgl, remote)?),
-            sgl,
-            cookie,
-            flags,
-        )
+        let op = SendOp::Write(range(sgl, remote)?);
+        self.post(queue_pair, op, sgl, cookie, flags)
     }
 
     /// Implements `dat_ep_post_rdma_read`.
@@ -88,13 +78,8 @@ impl<R: Rnic> Ep<R> {
         let queue_pair = self.for_requests()?;
         check_segments(sgl, queue_pair.segments.read)?;
         check_flags(flags, 6)?;
-        self.post(
-            queue_pair,
-            SendOp::Read(range(sgl, remote)?),
-            sgl,
-            cookie,
-            flags,
-        )
+        let op = SendOp::Read(range(sgl, remote)?);
+        self.post(queue_pair, op, sgl, cookie, flags)
     }
 
     /// Implements `dat_ep_post_rdma_read_to_rmr`: the context of a window names the sink.

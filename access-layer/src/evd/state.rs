@@ -27,7 +27,6 @@ pub(super) enum Access {
     Closed,
 }
 
-/// State of an EVD.
 #[derive(Debug)]
 pub(super) struct EvdState {
     access: Access,

@@ -55,7 +55,11 @@ fn wait_during(dat: &Dat, evd: DatEvdHandle, action: impl FnOnce()) -> Result<()
 fn wait_for_cookie(dat: &Dat, evd: usize, threshold: i32) -> (u64, i32) {
     let evd = ptr::with_exposed_provenance_mut(evd);
     let (event, nmore) = dat.wait(evd, LONG_US, threshold).unwrap();
-    (dto(&event).user_cookie.to_u64(), nmore)
+    (cookie(&event), nmore)
+}
+
+fn cookie(event: &DatEvent) -> u64 {
+    dto(event).user_cookie.to_u64()
 }
 
 #[test]
@@ -467,10 +471,7 @@ fn an_unsignalled_completion_wakes_no_waiter_and_can_be_dequeued() {
         assert_eq!(pair.send(0, 2, DEFAULT), SUCCESS);
         assert_eq!(waiter.join().unwrap(), (1, 1));
     });
-    assert_eq!(
-        dto(&pair.dat.dequeue(recv).unwrap()).user_cookie.to_u64(),
-        2
-    );
+    assert_eq!(cookie(&pair.dat.dequeue(recv).unwrap()), 2);
 }
 
 #[test]
@@ -484,7 +485,7 @@ fn a_waiter_sees_completions_pulled_while_another_endpoint_was_freed() {
     assert_eq!(pair.send(0, 1, DEFAULT), SUCCESS);
     evd.forget_ep(other.handle());
     let woken = evd.poll(1, ticket, WakeOn::NewEvent).unwrap().unwrap();
-    assert_eq!(dto(&woken.event).user_cookie.to_u64(), 7);
+    assert_eq!(cookie(&woken.event), 7);
     evd.lock().state.on_end_wait();
 }
 
@@ -519,7 +520,7 @@ fn a_solicited_message_that_was_polled_before_its_event_ends_the_wait() {
     assert_eq!(evd.lock().count(), 1, "the message was received");
     evd.on_cq_ready();
     let woken = evd.poll(1, ticket, WakeOn::NewEvent).unwrap().unwrap();
-    assert_eq!(dto(&woken.event).user_cookie.to_u64(), 7);
+    assert_eq!(cookie(&woken.event), 7);
     evd.lock().state.on_end_wait();
 }
 
@@ -550,12 +551,9 @@ fn many_completions_are_in_order_for_every_call() {
         // time.
         let (event, nmore) = pair.dat.wait(recv, LONG_US, 40).unwrap();
         assert_eq!(nmore, 59);
-        assert_eq!(dto(&event).user_cookie.to_u64(), next);
-        for cookie in next + 1..next + 60 {
-            assert_eq!(
-                dto(&pair.dat.dequeue(recv).unwrap()).user_cookie.to_u64(),
-                cookie
-            );
+        assert_eq!(cookie(&event), next);
+        for due in next + 1..next + 60 {
+            assert_eq!(cookie(&pair.dat.dequeue(recv).unwrap()), due);
         }
         next += 60;
     }

@@ -14,7 +14,6 @@ use crate::rnic::{Access, ListenToken, RegisterMr, RnicError, Sge};
 
 static NETWORKS: OnceLock<Mutex<HashMap<String, Arc<Network>>>> = OnceLock::new();
 
-/// A network of in-memory RNICs.
 #[derive(Debug, Default)]
 pub(super) struct Network {
     ids: AtomicU64,

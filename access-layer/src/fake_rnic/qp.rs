@@ -54,7 +54,6 @@ enum Phase {
     Ended,
 }
 
-/// A posted receive.
 #[derive(Debug)]
 pub(super) struct Receive {
     pub(super) wr_id: u64,

@@ -19,7 +19,6 @@ const PLACE_BITS: u32 = 20;
 /// Maximum number of pending binds of one IA.
 const BINDS_MAX: usize = 1 << PLACE_BITS;
 
-/// The binds of one IA.
 #[derive(Debug, Default)]
 pub(crate) struct Binds(Mutex<Inner>);
 

@@ -162,23 +162,9 @@ fn an_abrupt_close_ends_everything_connected_or_not() {
     for cookie in 0..5 {
         assert_eq!(pair.recv(0, cookie, 0), SUCCESS);
     }
-    let (cno, mut rmr) = (dat.cno(), ptr::null_mut());
+    let (cno, rmr) = (dat.cno(), dat.rmr(pair.pz));
     succeed!(dat, evd_modify_cno, pair.ends[0].recv, cno);
-    succeed!(dat, rmr_create, pair.pz, &raw mut rmr);
-    let mut attr = DatSrqAttr {
-        max_recv_dtos: 8,
-        max_recv_iov: 1,
-        low_watermark: 0,
-    };
-    let mut srq = ptr::null_mut();
-    succeed!(
-        dat,
-        srq_create,
-        dat.ia,
-        pair.pz,
-        &raw mut attr,
-        &raw mut srq
-    );
+    let srq = dat.srq(pair.pz);
     let ia = Arc::downgrade(&dat.ia().to_arc());
     for flags in [DAT_CLOSE_GRACEFUL_FLAG, DAT_CLOSE_ABRUPT_FLAG] {
         let expected = if flags == DAT_CLOSE_ABRUPT_FLAG {

@@ -12,7 +12,7 @@ use crate::evd::Evd;
 use crate::handle::{self, Kind};
 use crate::ia::Ia;
 use crate::rnic::{Rnic, Traffic};
-use crate::thunk::guard::{Out, pin};
+use crate::thunk::guard::{Out, arguments, pin};
 
 /// Arguments of "query counters" after the handle.
 #[repr(C)]
@@ -44,11 +44,8 @@ unsafe extern "C" {
 ///
 /// As for `iw_extension::handle`.
 pub(crate) unsafe fn query<R: Rnic>(handle: DatHandle, va_list: DatVaList) -> DatResult {
-    // SAFETY: all members are integers and raw pointers.
-    let mut args: QueryArgs = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes the va_list of this operation, and the structure has the same
-    // layout in C.
-    unsafe { access_read_query_counters(va_list, &raw mut args) };
+    // SAFETY: the caller passes the va_list of this operation.
+    let args = unsafe { arguments(access_read_query_counters, va_list) };
     // A call that fails resets nothing.
     let reset = args.reset != 0 && !args.out.is_null();
     let values = read::<R>(handle, args.counter, reset)?;

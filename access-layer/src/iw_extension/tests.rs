@@ -5,20 +5,14 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
 use super::*;
-use crate::extension;
+use crate::harness::{access_call_extension, extension_entry};
 use crate::rnic::{RemoteRange, SendOp, Sge};
 use crate::scripted_rnic::{Bench, Call, ScriptedRnic, TestEp};
-
-type Entry = unsafe extern "C" fn(DatHandle, DatExtendedOp, DatVaList) -> DatReturn;
-
-unsafe extern "C" {
-    fn access_call_extension(entry: Entry, handle: DatHandle, op: c_int, ...) -> DatReturn;
-}
 
 macro_rules! call {
     ($handle:expr, $op:expr $(, $arg:expr)* $(,)?) => {{
         // SAFETY: each test passes the arguments of the operation, in C's types.
-        unsafe { access_call_extension(extension::handle::<ScriptedRnic>, $handle, $op $(, $arg)*) }
+        unsafe { access_call_extension(extension_entry::<ScriptedRnic>(), $handle, $op $(, $arg)*) }
     }};
 }
 

@@ -12,11 +12,11 @@ use std::ptr;
 use dat_abi::*;
 
 use crate::announced::{self, Entry};
-use crate::extension;
+use crate::extension::handle_extendedop;
 use crate::handle::ProviderRef;
 use crate::registry;
 use crate::rnic::{Rnic, RnicConfig};
-use crate::thunk;
+use crate::thunk::guard::{guard, guard_unit};
 
 pub use self::table::table;
 pub use crate::open_error::last as open_error;
@@ -28,7 +28,7 @@ pub use crate::open_error::last as open_error;
 /// `info` is null or points at a `DAT_PROVIDER_INFO`, `instance_data` is null or a C string; both
 /// come from a registry library.
 pub unsafe fn init<R: Rnic>(info: *const DatProviderInfo, instance_data: *const c_char) {
-    thunk::guard_unit("dat_provider_init", || {
+    guard_unit("dat_provider_init", || {
         crate::logging::init_logging();
         // SAFETY: by the contract of this function.
         let (Some(info), params) = (unsafe { info.as_ref() }, unsafe { text(instance_data) })
@@ -59,7 +59,7 @@ pub unsafe fn init<R: Rnic>(info: *const DatProviderInfo, instance_data: *const 
 /// # Safety
 /// As for [`init`].
 pub unsafe fn fini<R: Rnic>(info: *const DatProviderInfo) {
-    thunk::guard_unit("dat_provider_fini", || {
+    guard_unit("dat_provider_fini", || {
         // SAFETY: by the contract of this function.
         let Some(info) = (unsafe { info.as_ref() }) else {
             return;
@@ -83,7 +83,9 @@ pub unsafe fn extension<R: Rnic>(
     args: DatVaList,
 ) -> DatReturn {
     // SAFETY: the contracts are the same.
-    unsafe { extension::handle::<R>(handle, op, args) }
+    guard("dapl_extensions", || unsafe {
+        handle_extendedop::<R>(handle, op, args)
+    })
 }
 
 /// Stores a name with its parameters and returns its table; returns the existing table if the name

@@ -1,98 +1,37 @@
 //! `struct dat_provider` for an `R: Rnic`.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 use std::ptr;
 
-use dat_abi::DatProvider;
+use dat_abi::*;
 
-use crate::extension;
+use crate::extension::handle_extendedop;
 use crate::rnic::Rnic;
-use crate::thunk::{cno, cr, csp, ep, evd, ia, lmr, object, psp, pz, rmr, rsp, srq};
+use crate::thunk::guard::guard;
+use crate::thunk::*;
 
-/// Returns the table of entry points under a device name. No slot is empty, because registry
-/// libraries do not check.
-pub const fn table<R: Rnic>(device_name: *const c_char) -> DatProvider {
-    DatProvider {
-        device_name,
-        extension: ptr::null_mut(),
-        ia_open: Some(ia::open::<R>),
-        ia_query: Some(ia::query::<R>),
-        ia_close: Some(ia::close::<R>),
-        set_consumer_context: Some(object::set_context),
-        get_consumer_context: Some(object::get_context),
-        get_handle_type: Some(object::get_handle_type),
-        cno_create: Some(cno::create::<R>),
-        cno_modify_agent: Some(cno::modify_agent::<R>),
-        cno_query: Some(cno::query::<R>),
-        cno_free: Some(cno::free::<R>),
-        cno_wait: Some(cno::wait::<R>),
-        cr_query: Some(cr::query::<R>),
-        cr_accept: Some(cr::accept::<R>),
-        cr_reject: Some(cr::reject::<R>),
-        cr_handoff: Some(cr::handoff::<R>),
-        evd_create: Some(evd::create::<R>),
-        evd_query: Some(evd::query::<R>),
-        evd_modify_cno: Some(evd::modify_cno::<R>),
-        evd_enable: Some(evd::enable::<R>),
-        evd_disable: Some(evd::disable::<R>),
-        evd_wait: Some(evd::wait::<R>),
-        evd_resize: Some(evd::resize::<R>),
-        evd_post_se: Some(evd::post_se::<R>),
-        evd_dequeue: Some(evd::dequeue::<R>),
-        evd_free: Some(evd::free::<R>),
-        ep_create: Some(ep::create::<R>),
-        ep_query: Some(ep::query::<R>),
-        ep_modify: Some(ep::modify::<R>),
-        ep_connect: Some(ep::connect::<R>),
-        ep_dup_connect: Some(ep::dup_connect::<R>),
-        ep_disconnect: Some(ep::disconnect::<R>),
-        ep_post_send: Some(ep::post_send::<R>),
-        ep_post_recv: Some(ep::post_recv::<R>),
-        ep_post_rdma_read: Some(ep::post_rdma_read::<R>),
-        ep_post_rdma_write: Some(ep::post_rdma_write::<R>),
-        ep_get_status: Some(ep::get_status::<R>),
-        ep_free: Some(ep::free::<R>),
-        lmr_create: Some(lmr::create::<R>),
-        lmr_query: Some(lmr::query::<R>),
-        lmr_free: Some(lmr::free::<R>),
-        rmr_create: Some(rmr::create::<R>),
-        rmr_query: Some(rmr::query::<R>),
-        rmr_bind: Some(rmr::bind::<R>),
-        rmr_free: Some(rmr::free::<R>),
-        psp_create: Some(psp::create::<R>),
-        psp_query: Some(psp::query::<R>),
-        psp_free: Some(psp::free::<R>),
-        rsp_create: Some(rsp::create::<R>),
-        rsp_query: Some(rsp::query::<R>),
-        rsp_free: Some(rsp::free::<R>),
-        pz_create: Some(pz::create::<R>),
-        pz_query: Some(pz::query::<R>),
-        pz_free: Some(pz::free::<R>),
-        psp_create_any: Some(psp::create_any::<R>),
-        ep_reset: Some(ep::reset::<R>),
-        evd_set_unwaitable: Some(evd::set_unwaitable::<R>),
-        evd_clear_unwaitable: Some(evd::clear_unwaitable::<R>),
-        lmr_sync_rdma_read: Some(lmr::sync_rdma_read::<R>),
-        lmr_sync_rdma_write: Some(lmr::sync_rdma_write::<R>),
-        ep_create_with_srq: Some(ep::create_with_srq::<R>),
-        ep_recv_query: Some(ep::recv_query::<R>),
-        ep_set_watermark: Some(ep::set_watermark::<R>),
-        srq_create: Some(srq::create::<R>),
-        srq_free: Some(srq::free::<R>),
-        srq_post_recv: Some(srq::post_recv::<R>),
-        srq_query: Some(srq::query::<R>),
-        srq_resize: Some(srq::resize::<R>),
-        srq_set_lw: Some(srq::set_lw::<R>),
-        csp_create: Some(csp::create::<R>),
-        csp_query: Some(csp::query::<R>),
-        csp_free: Some(csp::free::<R>),
-        ep_common_connect: Some(ep::common_connect::<R>),
-        rmr_create_for_ep: Some(rmr::create_for_ep::<R>),
-        ep_post_send_with_invalidate: Some(ep::post_send_with_invalidate::<R>),
-        ep_post_rdma_read_to_rmr: Some(ep::post_rdma_read_to_rmr::<R>),
-        cno_fd_create: Some(cno::fd_create::<R>),
-        cno_trigger: Some(cno::trigger::<R>),
-        ia_ha_related: Some(ia::ha_related::<R>),
-        handle_extendedop: Some(extension::handle::<R>),
-    }
+/// Defines the table, with an entry for every slot. No slot is empty, because registry libraries do
+/// not check.
+macro_rules! define_table {
+    ($($group:ident {$(
+        $(#[$meta:meta])*
+        $call:ident => $slot:ident: $ty:ident $found:tt ($($arg:ident: $arg_ty:ty),* $(,)?);
+    )+})+) => {
+        /// Returns the table of entry points under a device name.
+        pub const fn table<R: Rnic>(device_name: *const c_char) -> DatProvider {
+            DatProvider {
+                device_name,
+                extension: ptr::null_mut(),
+                $($($slot: Some({
+                    unsafe extern "C" fn entry<R: Rnic>($($arg: $arg_ty),*) -> DatReturn {
+                        // SAFETY: the contract of the thunk is that of the C call.
+                        guard(stringify!($slot), || unsafe { $slot::<R>($($arg),*) })
+                    }
+                    entry::<R>
+                }),)+)+
+            }
+        }
+    };
 }
+
+for_each_slot! { define_table }

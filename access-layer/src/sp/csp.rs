@@ -125,7 +125,10 @@ impl<R: Rnic> Csp<R> {
             .reserve()
             .and_then(|reservation| Cr::install(&self.ia, reservation, new, info));
         match cr {
-            Ok(cr) => post_request(&self.ia, &evd, &cr, self.handle, u64::from(port), info),
+            Ok(cr) => {
+                // After a refusal a later request may find room.
+                let _ = post_request(&self.ia, &evd, &cr, self.handle, u64::from(port), info);
+            }
             Err(error) => log_refusal(self.handle, error),
         }
     }

@@ -72,21 +72,9 @@ fn arrival_event<R: Rnic>(ia: &Ia<R>, number: DatEventNumber, arrival: &Arrival)
     event
 }
 
-/// Posts `cr` to the consumer of service point `sp`. If the EVD is full, the peer is refused; a
-/// later request may find room.
+/// Posts `cr` to the consumer of service point `sp`. If the EVD is full, which has been logged, the
+/// peer is refused.
 fn post_request<R: Rnic>(
-    ia: &Ia<R>,
-    evd: &Evd<R>,
-    cr: &Cr<R>,
-    sp: Handle,
-    conn_qual: u64,
-    info: &RequestInfo<'_>,
-) {
-    // The error has been logged.
-    let _ = try_post_request(ia, evd, cr, sp, conn_qual, info);
-}
-
-fn try_post_request<R: Rnic>(
     ia: &Ia<R>,
     evd: &Evd<R>,
     cr: &Cr<R>,
@@ -119,7 +107,7 @@ fn post_only_request<R: Rnic>(
     conn_qual: u64,
     info: &RequestInfo<'_>,
 ) {
-    if try_post_request(ia, evd, cr, sp, conn_qual, info) == Err(RequestRefused) {
+    if post_request(ia, evd, cr, sp, conn_qual, info) == Err(RequestRefused) {
         evd.report_full();
     }
 }

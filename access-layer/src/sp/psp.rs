@@ -134,7 +134,8 @@ impl<R: Rnic> Psp<R> {
         // The RNIC may report its chosen qualifier here before `create_any` has stored it.
         let conn_qual = *self.conn_qual.get_or_init(|| u64::from(info.local.port()));
         let cr = self.make_cr(pending, info)?;
-        post_request(&self.ia, &evd, &cr, self.handle, conn_qual, info);
+        // After a refusal a later request may find room.
+        let _ = post_request(&self.ia, &evd, &cr, self.handle, conn_qual, info);
         Ok(())
     }
 

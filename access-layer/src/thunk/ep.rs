@@ -4,9 +4,7 @@ use std::ffi::c_void;
 
 use dat_abi::*;
 
-use super::guard::{
-    Out, guard, pin, pin_ia, private_data, read, segments, share_or_null, socket_address,
-};
+use super::guard::{Out, pin, pin_ia, private_data, read, segments, share_or_null, socket_address};
 use crate::ep::{ConnectArgs, Ep, EpParts};
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
@@ -20,7 +18,7 @@ fn pin_ep<R: Rnic>(ep: DatEpHandle) -> DatResult<Pinned<Ep<R>>> {
     pin(ep, DAT_INVALID_HANDLE_EP)
 }
 
-pub(crate) unsafe extern "C" fn create<R: Rnic>(
+pub(crate) unsafe fn ep_create<R: Rnic>(
     ia: DatIaHandle,
     pz: DatPzHandle,
     recv_evd: DatEvdHandle,
@@ -28,19 +26,17 @@ pub(crate) unsafe extern "C" fn create<R: Rnic>(
     connect_evd: DatEvdHandle,
     attr: *const DatEpAttr,
     ep: *mut DatEpHandle,
-) -> DatReturn {
-    guard("ep_create", || {
-        let ia = pin_ia::<R>(ia)?;
-        let parts = parts(pz, recv_evd, request_evd, connect_evd)?;
-        let out = Out::required(ep, 7)?;
-        // SAFETY: by the contract of all thunks.
-        let attr = unsafe { read_attr(attr, 6) }?;
-        out.write(Ep::create(&ia.to_arc(), parts, attr.as_ref())?.as_dat());
-        Ok(())
-    })
+) -> DatResult {
+    let ia = pin_ia::<R>(ia)?;
+    let parts = parts(pz, recv_evd, request_evd, connect_evd)?;
+    let out = Out::required(ep, 7)?;
+    // SAFETY: by the contract of all thunks.
+    let attr = unsafe { read_attr(attr, 6) }?;
+    out.write(Ep::create(&ia.to_arc(), parts, attr.as_ref())?.as_dat());
+    Ok(())
 }
 
-pub(crate) unsafe extern "C" fn create_with_srq<R: Rnic>(
+pub(crate) unsafe fn ep_create_with_srq<R: Rnic>(
     ia: DatIaHandle,
     pz: DatPzHandle,
     recv_evd: DatEvdHandle,
@@ -49,17 +45,15 @@ pub(crate) unsafe extern "C" fn create_with_srq<R: Rnic>(
     srq: DatSrqHandle,
     attr: *const DatEpAttr,
     ep: *mut DatEpHandle,
-) -> DatReturn {
-    guard("ep_create_with_srq", || {
-        let ia = pin_ia::<R>(ia)?;
-        let mut parts = parts(pz, recv_evd, request_evd, connect_evd)?;
-        let out = Out::required(ep, 8)?;
-        // SAFETY: by the contract of all thunks.
-        let attr = unsafe { read_attr(attr, 7) }?;
-        parts.srq = Some(pin::<Srq<R>>(srq, DAT_INVALID_HANDLE_SRQ)?.to_arc());
-        out.write(Ep::create(&ia.to_arc(), parts, attr.as_ref())?.as_dat());
-        Ok(())
-    })
+) -> DatResult {
+    let ia = pin_ia::<R>(ia)?;
+    let mut parts = parts(pz, recv_evd, request_evd, connect_evd)?;
+    let out = Out::required(ep, 8)?;
+    // SAFETY: by the contract of all thunks.
+    let attr = unsafe { read_attr(attr, 7) }?;
+    parts.srq = Some(pin::<Srq<R>>(srq, DAT_INVALID_HANDLE_SRQ)?.to_arc());
+    out.write(Ep::create(&ia.to_arc(), parts, attr.as_ref())?.as_dat());
+    Ok(())
 }
 
 fn parts<R: Rnic>(
@@ -97,34 +91,30 @@ unsafe fn read_attr(attr: *const DatEpAttr, n: u32) -> DatResult<Option<DatEpAtt
     unsafe { read(attr, n) }.map(Some)
 }
 
-pub(crate) unsafe extern "C" fn query<R: Rnic>(
+pub(crate) unsafe fn ep_query<R: Rnic>(
     ep: DatEpHandle,
     _mask: DatEpParamMask,
     param: *mut DatEpParam,
-) -> DatReturn {
-    guard("ep_query", || {
-        let ep = pin_ep::<R>(ep)?;
-        Out::required(param, 3)?.write(ep.query());
-        Ok(())
-    })
+) -> DatResult {
+    let ep = pin_ep::<R>(ep)?;
+    Out::required(param, 3)?.write(ep.query());
+    Ok(())
 }
 
-pub(crate) unsafe extern "C" fn modify<R: Rnic>(
+pub(crate) unsafe fn ep_modify<R: Rnic>(
     ep: DatEpHandle,
     mask: DatEpParamMask,
     param: *const DatEpParam,
-) -> DatReturn {
-    guard("ep_modify", || {
-        let ep = pin_ep::<R>(ep)?;
-        // SAFETY: by the contract of all thunks.
-        let param = unsafe { read(param, 3) }?;
-        ep.modify(mask, &param)?;
-        Ep::destroy_replaced(&ep);
-        Ok(())
-    })
+) -> DatResult {
+    let ep = pin_ep::<R>(ep)?;
+    // SAFETY: by the contract of all thunks.
+    let param = unsafe { read(param, 3) }?;
+    ep.modify(mask, &param)?;
+    Ep::destroy_replaced(&ep);
+    Ok(())
 }
 
-pub(crate) unsafe extern "C" fn connect<R: Rnic>(
+pub(crate) unsafe fn ep_connect<R: Rnic>(
     ep: DatEpHandle,
     remote_address: DatIaAddressPtr,
     conn_qual: DatConnQual,
@@ -133,82 +123,71 @@ pub(crate) unsafe extern "C" fn connect<R: Rnic>(
     private_data_ptr: *const c_void,
     qos: DatQos,
     flags: DatConnectFlags,
-) -> DatReturn {
-    guard("ep_connect", || {
-        // SAFETY: by the contract of all thunks. The address is checked before the handle, as in
-        // OFA's providers.
-        let remote = unsafe { socket_address(remote_address, 2) }?;
-        let ep = pin_ep::<R>(ep)?;
-        // SAFETY: by the contract of all thunks; the bytes are not used after the call.
-        let private_data = unsafe { private_data(private_data_size, private_data_ptr, 5) }?;
-        ep.connect(&ConnectArgs {
-            remote,
-            conn_qual,
-            timeout_us,
-            private_data,
-            qos,
-            flags,
-        })
+) -> DatResult {
+    // SAFETY: by the contract of all thunks. The address is checked before the handle, as in
+    // OFA's providers.
+    let remote = unsafe { socket_address(remote_address, 2) }?;
+    let ep = pin_ep::<R>(ep)?;
+    // SAFETY: by the contract of all thunks; the bytes are not used after the call.
+    let private_data = unsafe { private_data(private_data_size, private_data_ptr, 5) }?;
+    ep.connect(&ConnectArgs {
+        remote,
+        conn_qual,
+        timeout_us,
+        private_data,
+        qos,
+        flags,
     })
 }
 
-pub(crate) unsafe extern "C" fn dup_connect<R: Rnic>(
+pub(crate) unsafe fn ep_dup_connect<R: Rnic>(
     ep: DatEpHandle,
     dup: DatEpHandle,
     timeout_us: DatTimeout,
     private_data_size: DatCount,
     private_data_ptr: *const c_void,
     qos: DatQos,
-) -> DatReturn {
-    guard("ep_dup_connect", || {
-        let ep = pin_ep::<R>(ep)?;
-        let dup = pin_ep::<R>(dup)?;
-        // SAFETY: by the contract of all thunks; the bytes are not used after the call.
-        let private_data = unsafe { private_data(private_data_size, private_data_ptr, 4) }?;
-        ep.dup_connect(&dup, timeout_us, private_data, qos)
-    })
+) -> DatResult {
+    let ep = pin_ep::<R>(ep)?;
+    let dup = pin_ep::<R>(dup)?;
+    // SAFETY: by the contract of all thunks; the bytes are not used after the call.
+    let private_data = unsafe { private_data(private_data_size, private_data_ptr, 4) }?;
+    ep.dup_connect(&dup, timeout_us, private_data, qos)
 }
 
-pub(crate) unsafe extern "C" fn common_connect<R: Rnic>(
+pub(crate) unsafe fn ep_common_connect<R: Rnic>(
     ep: DatEpHandle,
     remote_address: DatIaAddressPtr,
     timeout_us: DatTimeout,
     private_data_size: DatCount,
     private_data_ptr: *const c_void,
-) -> DatReturn {
-    guard("ep_common_connect", || {
-        let ep = pin_ep::<R>(ep)?;
-        // SAFETY: by the contract of all thunks.
-        let remote = unsafe { socket_address(remote_address, 2) }?;
-        // SAFETY: by the contract of all thunks; the bytes are not used after the call.
-        let private_data = unsafe { private_data(private_data_size, private_data_ptr, 4) }?;
-        ep.common_connect(remote, timeout_us, private_data)
-    })
+) -> DatResult {
+    let ep = pin_ep::<R>(ep)?;
+    // SAFETY: by the contract of all thunks.
+    let remote = unsafe { socket_address(remote_address, 2) }?;
+    // SAFETY: by the contract of all thunks; the bytes are not used after the call.
+    let private_data = unsafe { private_data(private_data_size, private_data_ptr, 4) }?;
+    ep.common_connect(remote, timeout_us, private_data)
 }
 
-pub(crate) unsafe extern "C" fn disconnect<R: Rnic>(
-    ep: DatEpHandle,
-    flags: DatCloseFlags,
-) -> DatReturn {
-    guard("ep_disconnect", || pin_ep::<R>(ep)?.disconnect(flags))
+pub(crate) unsafe fn ep_disconnect<R: Rnic>(ep: DatEpHandle, flags: DatCloseFlags) -> DatResult {
+    pin_ep::<R>(ep)?.disconnect(flags)
 }
 
-pub(crate) unsafe extern "C" fn post_send<R: Rnic>(
+pub(crate) unsafe fn ep_post_send<R: Rnic>(
     ep: DatEpHandle,
     num_segments: DatCount,
     local_iov: *mut DatLmrTriplet,
     cookie: DatDtoCookie,
     flags: DatCompletionFlags,
-) -> DatReturn {
-    guard("ep_post_send", || {
-        let ep = pin_ep::<R>(ep)?;
-        // SAFETY: by the contract of all thunks; the list is not used after the call.
-        let sgl = unsafe { segments(num_segments, local_iov) }?;
-        ep.post_send(sgl, cookie.to_u64(), flags)
-    })
+) -> DatResult {
+    let ep = pin_ep::<R>(ep)?;
+    // SAFETY: by the contract of all thunks; the list is not used after the call.
+    let sgl = unsafe { segments(num_segments, local_iov) }?;
+    ep.post_send(sgl, cookie.to_u64(), flags)
 }
 
-pub(crate) unsafe extern "C" fn post_send_with_invalidate<R: Rnic>(
+pub(crate) unsafe fn ep_post_send_with_invalidate<R: Rnic>(
     ep: DatEpHandle,
     num_segments: DatCount,
     local_iov: *mut DatLmrTriplet,
@@ -216,124 +195,108 @@ pub(crate) unsafe extern "C" fn post_send_with_invalidate<R: Rnic>(
     flags: DatCompletionFlags,
     invalidate: DatBoolean,
     rmr_context: DatRmrContext,
-) -> DatReturn {
-    guard("ep_post_send_with_invalidate", || {
-        let ep = pin_ep::<R>(ep)?;
-        // SAFETY: by the contract of all thunks; the list is not used after the call.
-        let sgl = unsafe { segments(num_segments, local_iov) }?;
-        let invalidate = (invalidate != DAT_FALSE).then_some(rmr_context);
-        ep.post_send_with_invalidate(sgl, cookie.to_u64(), flags, invalidate)
-    })
+) -> DatResult {
+    let ep = pin_ep::<R>(ep)?;
+    // SAFETY: by the contract of all thunks; the list is not used after the call.
+    let sgl = unsafe { segments(num_segments, local_iov) }?;
+    let invalidate = (invalidate != DAT_FALSE).then_some(rmr_context);
+    ep.post_send_with_invalidate(sgl, cookie.to_u64(), flags, invalidate)
 }
 
-pub(crate) unsafe extern "C" fn post_recv<R: Rnic>(
+pub(crate) unsafe fn ep_post_recv<R: Rnic>(
     ep: DatEpHandle,
     num_segments: DatCount,
     local_iov: *mut DatLmrTriplet,
     cookie: DatDtoCookie,
     flags: DatCompletionFlags,
-) -> DatReturn {
-    guard("ep_post_recv", || {
-        let ep = pin_ep::<R>(ep)?;
-        // SAFETY: by the contract of all thunks; the list is not used after the call.
-        let sgl = unsafe { segments(num_segments, local_iov) }?;
-        ep.post_recv(sgl, cookie.to_u64(), flags)
-    })
+) -> DatResult {
+    let ep = pin_ep::<R>(ep)?;
+    // SAFETY: by the contract of all thunks; the list is not used after the call.
+    let sgl = unsafe { segments(num_segments, local_iov) }?;
+    ep.post_recv(sgl, cookie.to_u64(), flags)
 }
 
-pub(crate) unsafe extern "C" fn post_rdma_read<R: Rnic>(
-    ep: DatEpHandle,
-    num_segments: DatCount,
-    local_iov: *mut DatLmrTriplet,
-    cookie: DatDtoCookie,
-    remote: *const DatRmrTriplet,
-    flags: DatCompletionFlags,
-) -> DatReturn {
-    guard("ep_post_rdma_read", || {
-        let ep = pin_ep::<R>(ep)?;
-        // SAFETY: by the contract of all thunks; the list is not used after the call.
-        let sgl = unsafe { segments(num_segments, local_iov) }?;
-        // SAFETY: by the contract of all thunks.
-        let remote = unsafe { read(remote, 5) }?;
-        ep.post_rdma_read(sgl, cookie.to_u64(), &remote, flags)
-    })
-}
-
-pub(crate) unsafe extern "C" fn post_rdma_write<R: Rnic>(
+pub(crate) unsafe fn ep_post_rdma_read<R: Rnic>(
     ep: DatEpHandle,
     num_segments: DatCount,
     local_iov: *mut DatLmrTriplet,
     cookie: DatDtoCookie,
     remote: *const DatRmrTriplet,
     flags: DatCompletionFlags,
-) -> DatReturn {
-    guard("ep_post_rdma_write", || {
-        let ep = pin_ep::<R>(ep)?;
-        // SAFETY: by the contract of all thunks; the list is not used after the call.
-        let sgl = unsafe { segments(num_segments, local_iov) }?;
-        // SAFETY: by the contract of all thunks.
-        let remote = unsafe { read(remote, 5) }?;
-        ep.post_rdma_write(sgl, cookie.to_u64(), &remote, flags)
-    })
+) -> DatResult {
+    let ep = pin_ep::<R>(ep)?;
+    // SAFETY: by the contract of all thunks; the list is not used after the call.
+    let sgl = unsafe { segments(num_segments, local_iov) }?;
+    // SAFETY: by the contract of all thunks.
+    let remote = unsafe { read(remote, 5) }?;
+    ep.post_rdma_read(sgl, cookie.to_u64(), &remote, flags)
 }
 
-pub(crate) unsafe extern "C" fn post_rdma_read_to_rmr<R: Rnic>(
+pub(crate) unsafe fn ep_post_rdma_write<R: Rnic>(
+    ep: DatEpHandle,
+    num_segments: DatCount,
+    local_iov: *mut DatLmrTriplet,
+    cookie: DatDtoCookie,
+    remote: *const DatRmrTriplet,
+    flags: DatCompletionFlags,
+) -> DatResult {
+    let ep = pin_ep::<R>(ep)?;
+    // SAFETY: by the contract of all thunks; the list is not used after the call.
+    let sgl = unsafe { segments(num_segments, local_iov) }?;
+    // SAFETY: by the contract of all thunks.
+    let remote = unsafe { read(remote, 5) }?;
+    ep.post_rdma_write(sgl, cookie.to_u64(), &remote, flags)
+}
+
+pub(crate) unsafe fn ep_post_rdma_read_to_rmr<R: Rnic>(
     ep: DatEpHandle,
     local: *const DatRmrTriplet,
     cookie: DatDtoCookie,
     remote: *const DatRmrTriplet,
     flags: DatCompletionFlags,
-) -> DatReturn {
-    guard("ep_post_rdma_read_to_rmr", || {
-        let ep = pin_ep::<R>(ep)?;
-        // SAFETY: by the contract of all thunks.
-        let (local, remote) = unsafe { (read(local, 2)?, read(remote, 4)?) };
-        ep.post_rdma_read_to_rmr(&local, cookie.to_u64(), &remote, flags)
-    })
+) -> DatResult {
+    let ep = pin_ep::<R>(ep)?;
+    // SAFETY: by the contract of all thunks.
+    let (local, remote) = unsafe { (read(local, 2)?, read(remote, 4)?) };
+    ep.post_rdma_read_to_rmr(&local, cookie.to_u64(), &remote, flags)
 }
 
-pub(crate) unsafe extern "C" fn get_status<R: Rnic>(
+pub(crate) unsafe fn ep_get_status<R: Rnic>(
     ep: DatEpHandle,
     state: *mut DatEpState,
     recv_idle: *mut DatBoolean,
     request_idle: *mut DatBoolean,
-) -> DatReturn {
-    guard("ep_get_status", || {
-        let status = pin_ep::<R>(ep)?.status();
-        Out::optional(state).write(status.state);
-        Out::optional(recv_idle).write(DatBoolean::from(status.recv_idle));
-        Out::optional(request_idle).write(DatBoolean::from(status.request_idle));
-        Ok(())
-    })
+) -> DatResult {
+    let status = pin_ep::<R>(ep)?.status();
+    Out::optional(state).write(status.state);
+    Out::optional(recv_idle).write(DatBoolean::from(status.recv_idle));
+    Out::optional(request_idle).write(DatBoolean::from(status.request_idle));
+    Ok(())
 }
 
-pub(crate) unsafe extern "C" fn reset<R: Rnic>(ep: DatEpHandle) -> DatReturn {
-    guard("ep_reset", || pin_ep::<R>(ep)?.reset())
+pub(crate) unsafe fn ep_reset<R: Rnic>(ep: DatEpHandle) -> DatResult {
+    pin_ep::<R>(ep)?.reset()
 }
 
-pub(crate) unsafe extern "C" fn recv_query<R: Rnic>(
+pub(crate) unsafe fn ep_recv_query<R: Rnic>(
     ep: DatEpHandle,
     nbufs_allocated: *mut DatCount,
     bufs_alloc_span: *mut DatCount,
-) -> DatReturn {
-    guard("ep_recv_query", || {
-        let (allocated, span) = pin_ep::<R>(ep)?.recv_query()?;
-        Out::optional(nbufs_allocated).write(allocated);
-        Out::optional(bufs_alloc_span).write(span);
-        Ok(())
-    })
+) -> DatResult {
+    let (allocated, span) = pin_ep::<R>(ep)?.recv_query()?;
+    Out::optional(nbufs_allocated).write(allocated);
+    Out::optional(bufs_alloc_span).write(span);
+    Ok(())
 }
 
-pub(crate) unsafe extern "C" fn set_watermark<R: Rnic>(
+pub(crate) unsafe fn ep_set_watermark<R: Rnic>(
     ep: DatEpHandle,
     soft_high_watermark: DatCount,
     hard_high_watermark: DatCount,
-) -> DatReturn {
-    guard("ep_set_watermark", || {
-        pin_ep::<R>(ep)?.set_watermark(soft_high_watermark, hard_high_watermark)
-    })
+) -> DatResult {
+    pin_ep::<R>(ep)?.set_watermark(soft_high_watermark, hard_high_watermark)
 }
 
-pub(crate) unsafe extern "C" fn free<R: Rnic>(ep: DatEpHandle) -> DatReturn {
-    guard("ep_free", || Ep::free(&pin_ep::<R>(ep)?))
+pub(crate) unsafe fn ep_free<R: Rnic>(ep: DatEpHandle) -> DatResult {
+    Ep::free(&pin_ep::<R>(ep)?)
 }

@@ -2,9 +2,9 @@
 
 use dat_abi::*;
 
-use super::guard::{Out, guard, pin, pin_ia, pin_or_null, read};
+use super::guard::{Out, known_bits, pin, pin_ia, pin_or_null, read};
 use crate::cno::Cno;
-use crate::error::{DatError, DatResult};
+use crate::error::DatResult;
 use crate::evd::{Evd, TimedOut, WaitError, Woken};
 use crate::handle::Pinned;
 use crate::rnic::Rnic;
@@ -15,107 +15,82 @@ fn pin_evd<R: Rnic>(evd: DatEvdHandle) -> DatResult<Pinned<Evd<R>>> {
     pin(evd, DAT_INVALID_HANDLE_EVD_REQUEST)
 }
 
-pub(crate) unsafe extern "C" fn create<R: Rnic>(
+pub(crate) unsafe fn evd_create<R: Rnic>(
     ia: DatIaHandle,
     min_qlen: DatCount,
     cno: DatCnoHandle,
     flags: DatEvdFlags,
     evd: *mut DatEvdHandle,
-) -> DatReturn {
-    guard("evd_create", || {
-        let ia = pin_ia::<R>(ia)?;
-        let out = Out::required(evd, 5)?;
-        let cno = pin_or_null::<Cno<R>>(cno, DAT_INVALID_HANDLE_CNO)?;
-        let evd = Evd::create(&ia.to_arc(), min_qlen, cno.as_ref(), flags)?;
-        out.write(evd.as_dat());
-        Ok(())
-    })
+) -> DatResult {
+    let ia = pin_ia::<R>(ia)?;
+    let out = Out::required(evd, 5)?;
+    let cno = pin_or_null::<Cno<R>>(cno, DAT_INVALID_HANDLE_CNO)?;
+    let evd = Evd::create(&ia.to_arc(), min_qlen, cno.as_ref(), flags)?;
+    out.write(evd.as_dat());
+    Ok(())
 }
 
-pub(crate) unsafe extern "C" fn query<R: Rnic>(
+pub(crate) unsafe fn evd_query<R: Rnic>(
     evd: DatEvdHandle,
     mask: DatEvdParamMask,
     param: *mut DatEvdParam,
-) -> DatReturn {
-    guard("evd_query", || {
-        let evd = pin_evd::<R>(evd)?;
-        if mask & !DAT_EVD_FIELD_ALL != 0 {
-            return Err(DatError::invalid_arg(2));
-        }
-        Out::required(param, 3)?.write(evd.query());
-        Ok(())
-    })
+) -> DatResult {
+    let evd = pin_evd::<R>(evd)?;
+    known_bits(mask, DAT_EVD_FIELD_ALL, 2)?;
+    Out::required(param, 3)?.write(evd.query());
+    Ok(())
 }
 
-pub(crate) unsafe extern "C" fn modify_cno<R: Rnic>(
-    evd: DatEvdHandle,
-    cno: DatCnoHandle,
-) -> DatReturn {
-    guard("evd_modify_cno", || {
-        let evd = pin_evd::<R>(evd)?;
-        let cno = pin_or_null::<Cno<R>>(cno, DAT_INVALID_HANDLE_CNO)?;
-        Evd::modify_cno(&evd, cno.as_ref())
-    })
+pub(crate) unsafe fn evd_modify_cno<R: Rnic>(evd: DatEvdHandle, cno: DatCnoHandle) -> DatResult {
+    let evd = pin_evd::<R>(evd)?;
+    let cno = pin_or_null::<Cno<R>>(cno, DAT_INVALID_HANDLE_CNO)?;
+    Evd::modify_cno(&evd, cno.as_ref())
 }
 
-pub(crate) unsafe extern "C" fn enable<R: Rnic>(evd: DatEvdHandle) -> DatReturn {
-    guard("evd_enable", || {
-        pin_evd::<R>(evd)?.enable();
-        Ok(())
-    })
+pub(crate) unsafe fn evd_enable<R: Rnic>(evd: DatEvdHandle) -> DatResult {
+    pin_evd::<R>(evd)?.enable();
+    Ok(())
 }
 
-pub(crate) unsafe extern "C" fn disable<R: Rnic>(evd: DatEvdHandle) -> DatReturn {
-    guard("evd_disable", || {
-        pin_evd::<R>(evd)?.disable();
-        Ok(())
-    })
+pub(crate) unsafe fn evd_disable<R: Rnic>(evd: DatEvdHandle) -> DatResult {
+    pin_evd::<R>(evd)?.disable();
+    Ok(())
 }
 
-pub(crate) unsafe extern "C" fn wait<R: Rnic>(
+pub(crate) unsafe fn evd_wait<R: Rnic>(
     evd: DatEvdHandle,
     timeout_us: DatTimeout,
     threshold: DatCount,
     event: *mut DatEvent,
     nmore: *mut DatCount,
-) -> DatReturn {
-    guard("evd_wait", || {
-        let evd = pin_evd::<R>(evd)?;
-        let event_out = Out::required(event, 4)?;
-        let nmore_out = Out::required(nmore, 5)?;
-        match evd.wait(timeout_us, threshold) {
-            Ok(Woken { event, nmore }) => {
-                event_out.write(event);
-                nmore_out.write(nmore);
-                Ok(())
-            }
-            // The one result that is written on failure: DAT requires the number of events.
-            Err(WaitError::TimedOut(TimedOut { nmore, error })) => {
-                nmore_out.write(nmore);
-                Err(error)
-            }
-            Err(WaitError::Refused(error)) => Err(error),
+) -> DatResult {
+    let evd = pin_evd::<R>(evd)?;
+    let event_out = Out::required(event, 4)?;
+    let nmore_out = Out::required(nmore, 5)?;
+    match evd.wait(timeout_us, threshold) {
+        Ok(Woken { event, nmore }) => {
+            event_out.write(event);
+            nmore_out.write(nmore);
+            Ok(())
         }
-    })
+        // The one result that is written on failure: DAT requires the number of events.
+        Err(WaitError::TimedOut(TimedOut { nmore, error })) => {
+            nmore_out.write(nmore);
+            Err(error)
+        }
+        Err(WaitError::Refused(error)) => Err(error),
+    }
 }
 
-pub(crate) unsafe extern "C" fn resize<R: Rnic>(
-    evd: DatEvdHandle,
-    min_qlen: DatCount,
-) -> DatReturn {
-    guard("evd_resize", || pin_evd::<R>(evd)?.resize(min_qlen))
+pub(crate) unsafe fn evd_resize<R: Rnic>(evd: DatEvdHandle, min_qlen: DatCount) -> DatResult {
+    pin_evd::<R>(evd)?.resize(min_qlen)
 }
 
-pub(crate) unsafe extern "C" fn post_se<R: Rnic>(
-    evd: DatEvdHandle,
-    event: *const DatEvent,
-) -> DatReturn {
-    guard("evd_post_se", || {
-        let evd = pin_evd::<R>(evd)?;
-        // SAFETY: by the contract of all thunks.
-        let event = unsafe { read_software_event(event) }?;
-        evd.post_software(&event)
-    })
+pub(crate) unsafe fn evd_post_se<R: Rnic>(evd: DatEvdHandle, event: *const DatEvent) -> DatResult {
+    let evd = pin_evd::<R>(evd)?;
+    // SAFETY: by the contract of all thunks.
+    let event = unsafe { read_software_event(event) }?;
+    evd.post_software(&event)
 }
 
 /// Reads the number and the pointer of the consumer's event. Only these are used, so only these
@@ -135,34 +110,25 @@ unsafe fn read_software_event(event: *const DatEvent) -> DatResult<DatEvent> {
     Ok(copy)
 }
 
-pub(crate) unsafe extern "C" fn dequeue<R: Rnic>(
-    evd: DatEvdHandle,
-    event: *mut DatEvent,
-) -> DatReturn {
-    guard("evd_dequeue", || {
-        let evd = pin_evd::<R>(evd)?;
-        let out = Out::required(event, 2)?;
-        out.write(evd.dequeue()?);
-        Ok(())
-    })
+pub(crate) unsafe fn evd_dequeue<R: Rnic>(evd: DatEvdHandle, event: *mut DatEvent) -> DatResult {
+    let evd = pin_evd::<R>(evd)?;
+    let out = Out::required(event, 2)?;
+    out.write(evd.dequeue()?);
+    Ok(())
 }
 
-pub(crate) unsafe extern "C" fn free<R: Rnic>(evd: DatEvdHandle) -> DatReturn {
-    guard("evd_free", || Evd::free(&pin_evd::<R>(evd)?))
+pub(crate) unsafe fn evd_free<R: Rnic>(evd: DatEvdHandle) -> DatResult {
+    Evd::free(&pin_evd::<R>(evd)?)
 }
 
-pub(crate) unsafe extern "C" fn set_unwaitable<R: Rnic>(evd: DatEvdHandle) -> DatReturn {
-    guard("evd_set_unwaitable", || {
-        pin_evd::<R>(evd)?.set_unwaitable();
-        Ok(())
-    })
+pub(crate) unsafe fn evd_set_unwaitable<R: Rnic>(evd: DatEvdHandle) -> DatResult {
+    pin_evd::<R>(evd)?.set_unwaitable();
+    Ok(())
 }
 
-pub(crate) unsafe extern "C" fn clear_unwaitable<R: Rnic>(evd: DatEvdHandle) -> DatReturn {
-    guard("evd_clear_unwaitable", || {
-        pin_evd::<R>(evd)?.clear_unwaitable();
-        Ok(())
-    })
+pub(crate) unsafe fn evd_clear_unwaitable<R: Rnic>(evd: DatEvdHandle) -> DatResult {
+    pin_evd::<R>(evd)?.clear_unwaitable();
+    Ok(())
 }
 
 const _: () = assert!(std::mem::offset_of!(DatEvent, event_number) == 0);

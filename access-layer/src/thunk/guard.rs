@@ -23,11 +23,6 @@ pub(crate) fn guard(entry: &'static str, body: impl FnOnce() -> DatResult) -> Da
     }
 }
 
-/// Runs a body like [`guard`], for entries whose result already is a code.
-pub(crate) fn guard_code(entry: &'static str, body: impl FnOnce() -> DatReturn) -> DatReturn {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| panicked(entry))
-}
-
 /// Runs a body like [`guard`], for entries that return nothing.
 pub(crate) fn guard_unit(entry: &'static str, body: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(body)).is_err() {
@@ -71,6 +66,15 @@ pub(crate) fn share_or_null<T: Object>(
 /// Returns the IA of a handle.
 pub(crate) fn pin_ia<R: Rnic>(handle: DatIaHandle) -> DatResult<Pinned<Ia<R>>> {
     pin(handle, DAT_INVALID_HANDLE_IA)
+}
+
+/// Refuses a mask, argument `n`, that has bits other than `all`.
+pub(crate) fn known_bits(mask: impl Into<u64>, all: impl Into<u64>, n: u32) -> DatResult {
+    if mask.into() & !all.into() == 0 {
+        Ok(())
+    } else {
+        Err(DatError::invalid_arg(n))
+    }
 }
 
 /// An out-pointer. It is checked first, and written last and only on success.
@@ -163,6 +167,22 @@ pub(crate) unsafe fn private_data<'a>(
     }
     // SAFETY: the pointer is not null, so it points at `size` bytes.
     Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), size) })
+}
+
+/// Reads the arguments of an extension operation.
+///
+/// # Safety
+/// `T` is a structure of integers and raw pointers with the same layout in C, where `read` fills it
+/// from the `va_list` of its operation, and `va_list` is one of that operation.
+pub(crate) unsafe fn arguments<T>(
+    read: unsafe extern "C" fn(DatVaList, *mut T),
+    va_list: DatVaList,
+) -> T {
+    // SAFETY: zero bytes are a value of a structure of integers and raw pointers.
+    let mut arguments = unsafe { std::mem::zeroed() };
+    // SAFETY: by the contract of this function.
+    unsafe { read(va_list, &raw mut arguments) };
+    arguments
 }
 
 /// Returns a remote address, argument `n`.

@@ -1,9 +1,10 @@
-//! Conversion of C arguments to Rust, and of Rust results to `DAT_RETURN`.
+//! Conversion of C arguments to Rust.
 //!
-//! One file per object, one function per slot of the provider table. A thunk has no semantics. It
-//! checks that out-pointers are present, converts handles to pinned objects and pointer pairs to
-//! slices, calls one method and writes the result, in this order. Nothing borrowed from C outlives
-//! the call.
+//! One file per object, one function per slot of the provider table, with the name and the
+//! arguments of the slot; the entries of the table catch panics and return a `DAT_RETURN`. A thunk
+//! has no semantics. It checks that out-pointers are present, converts handles to pinned objects
+//! and pointer pairs to slices, calls one method and writes the result, in this order. Nothing
+//! borrowed from C outlives the call.
 //!
 //! # Safety of all thunks
 //!
@@ -11,22 +12,39 @@
 //! or points at as much memory as its C type and the count next to it require, valid for the
 //! duration of the call. Handles may be any words.
 
-pub(crate) mod cno;
-pub(crate) mod cr;
-pub(crate) mod csp;
-pub(crate) mod ep;
-pub(crate) mod evd;
-pub(crate) mod guard;
-pub(crate) mod ia;
-pub(crate) mod lmr;
-pub(crate) mod object;
-pub(crate) mod psp;
-pub(crate) mod pz;
-pub(crate) mod rmr;
-pub(crate) mod rsp;
-pub(crate) mod srq;
+#![expect(
+    clippy::too_many_arguments,
+    reason = "the arguments are those of the C calls"
+)]
 
-pub(crate) use guard::guard_unit;
+mod cno;
+mod cr;
+mod csp;
+mod ep;
+mod evd;
+pub(crate) mod guard;
+mod ia;
+mod lmr;
+mod object;
+mod psp;
+mod pz;
+mod rmr;
+mod rsp;
+mod srq;
+
+pub(crate) use cno::*;
+pub(crate) use cr::*;
+pub(crate) use csp::*;
+pub(crate) use ep::*;
+pub(crate) use evd::*;
+pub(crate) use ia::*;
+pub(crate) use lmr::*;
+pub(crate) use object::*;
+pub(crate) use psp::*;
+pub(crate) use pz::*;
+pub(crate) use rmr::*;
+pub(crate) use rsp::*;
+pub(crate) use srq::*;
 
 #[cfg(test)]
 mod null_pointers;

@@ -54,12 +54,7 @@ impl All {
             dat, ep_connect, active, address, qualifier, LONG_US, 0, none, 0, 0
         );
         let cr = dat.request(requests);
-        let (mut rmr, mut srq) = (null(), null());
-        succeed!(dat, rmr_create, pair.pz, &raw mut rmr);
-        let mut attr = GOOD_SRQ;
-        let (attr, out) = (&raw mut attr, &raw mut srq);
-        succeed!(dat, srq_create, dat.ia, pair.pz, attr, out);
-        let cno = dat.cno();
+        let (rmr, srq, cno) = (dat.rmr(pair.pz), dat.srq(pair.pz), dat.cno());
         Self {
             idle,
             requests,

@@ -212,22 +212,8 @@ fn handles_among_the_other_arguments_are_checked() {
 fn kinds_and_contexts_are_those_of_the_object() {
     let pair = Pair::connected("srq=1 mw=1", 0);
     let dat = &pair.dat;
-    let (mut rmr, requests) = (null(), dat.evd(DAT_EVD_CR_FLAG));
-    succeed!(dat, rmr_create, pair.pz, &raw mut rmr);
-    let mut attr = DatSrqAttr {
-        max_recv_dtos: 8,
-        max_recv_iov: 1,
-        low_watermark: 0,
-    };
-    let mut srq = ptr::null_mut();
-    succeed!(
-        dat,
-        srq_create,
-        dat.ia,
-        pair.pz,
-        &raw mut attr,
-        &raw mut srq
-    );
+    let (rmr, requests) = (dat.rmr(pair.pz), dat.evd(DAT_EVD_CR_FLAG));
+    let srq = dat.srq(pair.pz);
     assert_eq!(dat.pin::<Srq<FakeRnic>>(srq).handle().as_dat(), srq);
     let objects = [
         (dat.ia, DAT_HANDLE_TYPE_IA),

@@ -146,34 +146,27 @@ constants! { DatAsyncErrorReason:
     DAT_PZ_OTHER_ERROR = 0,
 }
 
-/// `DAT_DTO_COMPLETION_EVENT_DATA`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatDtoCompletionEventData {
-    /// Endpoint of the operation.
-    pub ep_handle: DatEpHandle,
-    /// Cookie given when posting.
-    pub user_cookie: DatDtoCookie,
-    /// Completion status.
-    pub status: DatDtoCompletionStatus,
-    /// Bytes moved; spelt as in the C header.
-    pub transfered_length: DatSegLength,
-    /// Kind of operation.
-    pub operation: DatDtos,
-    /// Window invalidated by the peer, for [`DAT_DTO_RECEIVE_WITH_INVALIDATE`].
-    pub rmr_context: DatRmrContext,
-}
+c_structs! {
+    /// `DAT_DTO_COMPLETION_EVENT_DATA`.
+    pub struct DatDtoCompletionEventData, size 32 {
+        ep_handle @ 0: DatEpHandle,
+        /// Cookie given when posting.
+        user_cookie @ 8: DatDtoCookie,
+        status @ 16: DatDtoCompletionStatus,
+        /// Bytes moved; spelt as in the C header.
+        transfered_length @ 20: DatSegLength,
+        operation @ 24: DatDtos,
+        /// Window invalidated by the peer, for [`DAT_DTO_RECEIVE_WITH_INVALIDATE`].
+        rmr_context @ 28: DatRmrContext,
+    }
 
-/// `DAT_RMR_BIND_COMPLETION_EVENT_DATA`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatRmrBindCompletionEventData {
-    /// The window.
-    pub rmr_handle: DatRmrHandle,
-    /// Cookie given when binding.
-    pub user_cookie: DatRmrCookie,
-    /// Completion status.
-    pub status: DatRmrBindCompletionStatus,
+    /// `DAT_RMR_BIND_COMPLETION_EVENT_DATA`.
+    pub struct DatRmrBindCompletionEventData, size 24 {
+        rmr_handle @ 0: DatRmrHandle,
+        /// Cookie given when binding.
+        user_cookie @ 8: DatRmrCookie,
+        status @ 16: DatRmrBindCompletionStatus,
+    }
 }
 
 /// `DAT_SP_HANDLE`: the service point of a connection request, of whatever kind.
@@ -209,50 +202,42 @@ impl fmt::Debug for DatSpHandle {
     }
 }
 
-/// `DAT_CR_ARRIVAL_EVENT_DATA`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatCrArrivalEventData {
-    /// Service point that received the request.
-    pub sp_handle: DatSpHandle,
-    /// Local address that received the request.
-    pub local_ia_address_ptr: DatIaAddressPtr,
-    /// Service asked for: the value given when the service point was created.
-    pub conn_qual: DatConnQual,
-    /// The request, to be accepted or rejected.
-    pub cr_handle: DatCrHandle,
-    /// True if private data was truncated.
-    pub truncate_flag: DatBoolean,
-}
+c_structs! {
+    /// `DAT_CR_ARRIVAL_EVENT_DATA`.
+    pub struct DatCrArrivalEventData, size 40 {
+        /// Service point that received the request.
+        sp_handle @ 0: DatSpHandle,
+        /// Local address that received the request.
+        local_ia_address_ptr @ 8: DatIaAddressPtr,
+        /// Service asked for: the value given when the service point was created.
+        conn_qual @ 16: DatConnQual,
+        /// The request, to be accepted or rejected.
+        cr_handle @ 24: DatCrHandle,
+        /// True if private data was truncated.
+        truncate_flag @ 32: DatBoolean,
+    }
 
-/// `DAT_CONNECTION_EVENT_DATA`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatConnectionEventData {
-    /// The endpoint.
-    pub ep_handle: DatEpHandle,
-    /// Length of the private data in bytes.
-    pub private_data_size: DatCount,
-    /// Private data of the peer's consumer; owned by the provider.
-    pub private_data: DatPvoid,
-}
+    /// `DAT_CONNECTION_EVENT_DATA`.
+    pub struct DatConnectionEventData, size 24 {
+        ep_handle @ 0: DatEpHandle,
+        private_data_size @ 8: DatCount,
+        /// Private data of the peer's consumer; owned by the provider.
+        private_data @ 16: DatPvoid,
+    }
 
-/// `DAT_ASYNCH_ERROR_EVENT_DATA`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatAsynchErrorEventData {
-    /// The object that is concerned.
-    pub dat_handle: DatHandle,
-    /// Reason; its meaning depends on the kind of object.
-    pub reason: DatAsyncErrorReason,
-}
+    /// `DAT_ASYNCH_ERROR_EVENT_DATA`.
+    pub struct DatAsynchErrorEventData, size 16 {
+        /// The object that is concerned.
+        dat_handle @ 0: DatHandle,
+        /// Reason; its meaning depends on the kind of object.
+        reason @ 8: DatAsyncErrorReason,
+    }
 
-/// `DAT_SOFTWARE_EVENT_DATA`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatSoftwareEventData {
-    /// Value that the consumer passed.
-    pub pointer: DatPvoid,
+    /// `DAT_SOFTWARE_EVENT_DATA`.
+    pub struct DatSoftwareEventData, size 8 {
+        /// Value that the consumer passed.
+        pointer @ 0: DatPvoid,
+    }
 }
 
 /// `DAT_EVENT_DATA`; the event number selects the member.
@@ -280,43 +265,17 @@ impl fmt::Debug for DatEventData {
     }
 }
 
-/// `DAT_EVENT`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatEvent {
-    /// Kind of event.
-    pub event_number: DatEventNumber,
-    /// EVD that delivered the event.
-    pub evd_handle: DatEvdHandle,
-    /// Data of the event.
-    pub event_data: DatEventData,
-    /// Data of extension events.
-    pub event_extension_data: [DatUint64; 8],
+c_structs! {
+    /// `DAT_EVENT`.
+    pub struct DatEvent, size 120 {
+        event_number @ 0: DatEventNumber,
+        evd_handle @ 8: DatEvdHandle,
+        event_data @ 16: DatEventData,
+        event_extension_data @ 56: [DatUint64; 8],
+    }
 }
 
-assert_layout!(DatDtoCompletionEventData, size 32, ep_handle @ 0, user_cookie @ 8, status @ 16,
-    transfered_length @ 20, operation @ 24, rmr_context @ 28);
-assert_layout!(DatRmrBindCompletionEventData, size 24,
-    rmr_handle @ 0, user_cookie @ 8, status @ 16);
 assert_layout!(DatSpHandle, size 8);
-assert_layout!(DatCrArrivalEventData, size 40, sp_handle @ 0, local_ia_address_ptr @ 8,
-    conn_qual @ 16, cr_handle @ 24, truncate_flag @ 32);
-assert_layout!(DatConnectionEventData, size 24,
-    ep_handle @ 0, private_data_size @ 8, private_data @ 16);
-assert_layout!(DatAsynchErrorEventData, size 16, dat_handle @ 0, reason @ 8);
-assert_layout!(DatSoftwareEventData, size 8, pointer @ 0);
 assert_layout!(DatEventData, size 40);
-assert_layout!(DatEvent, size 120, event_number @ 0, evd_handle @ 8, event_data @ 16,
-    event_extension_data @ 56);
 
-impl_zeroed!(
-    DatDtoCompletionEventData,
-    DatRmrBindCompletionEventData,
-    DatSpHandle,
-    DatCrArrivalEventData,
-    DatConnectionEventData,
-    DatAsynchErrorEventData,
-    DatSoftwareEventData,
-    DatEventData,
-    DatEvent,
-);
+impl_zeroed!(DatSpHandle, DatEventData);

@@ -9,13 +9,14 @@ use core::ffi::c_void;
 
 /// Calls the macro `$then` with every slot in the order of the table: the public call, the slot,
 /// its type, and its arguments. The word in brackets is the kind of the first argument, by which a
-/// registry finds the provider; `-` marks calls of which the slot is only a part. The names are
-/// those of this crate, and `c_void` from `core::ffi`.
+/// registry finds the provider; `-` marks calls of which the slot is only a part. Every registry
+/// library exports the calls of the group `required`; OFA's library lacks those of `optional`. The
+/// names are those of this crate, and `c_void` from `core::ffi`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_slot {
-    ($then:ident) => {
-        $then! {
+    ($then:ident) => { $then! {
+        provider {
             /// The slot has no version arguments, unlike `dat_ia_openv`.
             dat_ia_open => ia_open: DatIaOpenFunc [-](
                 name: DatNamePtr,
@@ -23,6 +24,8 @@ macro_rules! for_each_slot {
                 async_evd: *mut DatEvdHandle,
                 ia: *mut DatIaHandle,
             );
+        }
+        required {
             dat_ia_query => ia_query: DatIaQueryFunc [ia](
                 ia: DatIaHandle,
                 async_evd: *mut DatEvdHandle,
@@ -344,6 +347,8 @@ macro_rules! for_each_slot {
                 srq: DatSrqHandle,
                 low_watermark: DatCount,
             );
+        }
+        optional {
             dat_csp_create => csp_create: DatCspCreateFunc [ia](
                 ia: DatIaHandle,
                 comm: *mut DatComm,
@@ -395,6 +400,8 @@ macro_rules! for_each_slot {
                 cno: DatCnoHandle,
                 evd: *mut DatEvdHandle,
             );
+        }
+        provider {
             /// It reports whether another provider can replace this IA. No registry calls it.
             dat_ia_ha_related => ia_ha_related: DatIaHaRelatedFunc [-](
                 ia: DatIaHandle,
@@ -408,19 +415,19 @@ macro_rules! for_each_slot {
                 args: DatVaList,
             );
         }
-    };
+    } };
 }
 
 /// Declares the types of slots, which all return a [`DatReturn`].
 macro_rules! declare_types {
-    ($(
+    ($($group:ident {$(
         $(#[$meta:meta])*
         $call:ident => $slot:ident: $name:ident $found:tt ($($arg:ident: $ty:ty),* $(,)?);
-    )+) => {$(
+    )+})+) => {$($(
         #[doc = concat!("The type of `", stringify!($call), "`.")]
         $(#[$meta])*
         pub type $name = unsafe extern "C" fn($($arg: $ty),*) -> DatReturn;
-    )+};
+    )+)+};
 }
 
 for_each_slot! { declare_types }

@@ -17,6 +17,28 @@ macro_rules! named_constants {
     };
 }
 
+/// Declares structures of C with the size of each and the offset of each member, and defines the
+/// all-zero value of each. A member whose name says everything has no documentation.
+macro_rules! c_structs {
+    ($(
+        $(#[$meta:meta])*
+        pub struct $name:ident, size $size:literal {
+            $($(#[$member_meta:meta])* $member:ident @ $offset:literal: $ty:ty,)+
+        }
+    )+) => {$(
+        $(#[$meta])*
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug)]
+        #[allow(missing_docs, reason = "the members have the names of DAT")]
+        pub struct $name {
+            $($(#[$member_meta])* pub $member: $ty,)+
+        }
+
+        assert_layout!($name, size $size $(, $member @ $offset)+);
+        impl_zeroed!($name);
+    )+};
+}
+
 /// Asserts the size of a `repr(C)` type and the offsets of its members when the crate is compiled.
 macro_rules! assert_layout {
     ($ty:ty, size $size:literal $(, $field:ident @ $offset:literal)* $(,)?) => {

@@ -3,39 +3,37 @@
 use crate::*;
 use core::fmt;
 
-/// `DAT_LMR_TRIPLET`: a part of a local memory region, with the layout of a verbs scatter-gather
-/// element.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DatLmrTriplet {
-    /// First byte.
-    pub virtual_address: DatVaddr,
-    /// Length in bytes.
-    pub segment_length: DatSegLength,
-    /// Key of the region.
-    pub lmr_context: DatLmrContext,
-}
+c_structs! {
+    /// `DAT_LMR_TRIPLET`: a part of a local memory region, with the layout of a verbs
+    /// scatter-gather element.
+    #[derive(PartialEq, Eq)]
+    pub struct DatLmrTriplet, size 16 {
+        /// First byte.
+        virtual_address @ 0: DatVaddr,
+        /// Length in bytes.
+        segment_length @ 8: DatSegLength,
+        /// Key of the region.
+        lmr_context @ 12: DatLmrContext,
+    }
 
-/// `DAT_RMR_TRIPLET`: a part of remote memory.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DatRmrTriplet {
-    /// First byte, in the remote address space.
-    pub virtual_address: DatVaddr,
-    /// Length in bytes.
-    pub segment_length: DatSegLength,
-    /// Key of the region or window.
-    pub rmr_context: DatRmrContext,
-}
+    /// `DAT_RMR_TRIPLET`: a part of remote memory.
+    #[derive(PartialEq, Eq)]
+    pub struct DatRmrTriplet, size 16 {
+        /// First byte, in the remote address space.
+        virtual_address @ 0: DatVaddr,
+        /// Length in bytes.
+        segment_length @ 8: DatSegLength,
+        /// Key of the region or window.
+        rmr_context @ 12: DatRmrContext,
+    }
 
-/// `DAT_SHARED_MEMORY`: memory that several processes map.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatSharedMemory {
-    /// Address of the memory in this process.
-    pub virtual_address: DatPvoid,
-    /// Name of the memory, equal for all processes.
-    pub shared_memory_id: DatLmrCookie,
+    /// `DAT_SHARED_MEMORY`: memory that several processes map.
+    pub struct DatSharedMemory, size 16 {
+        /// Address of the memory in this process.
+        virtual_address @ 0: DatPvoid,
+        /// Name of the memory, equal for all processes.
+        shared_memory_id @ 8: DatLmrCookie,
+    }
 }
 
 /// `DAT_REGION_DESCRIPTION`; the memory type of the call selects the member.
@@ -61,27 +59,18 @@ impl fmt::Debug for DatRegionDescription {
 /// Function of a wait-proxy agent: receives the agent's data and the EVD that triggered.
 pub type DatAgentFunc = unsafe extern "C" fn(instance_data: DatPvoid, evd: DatEvdHandle);
 
-/// `DAT_OS_WAIT_PROXY_AGENT`: called by the provider when a CNO triggers. All zero means no agent.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatOsWaitProxyAgent {
-    /// First argument of the function.
-    pub instance_data: DatPvoid,
-    /// Called when the CNO triggers.
-    pub proxy_agent_func: Option<DatAgentFunc>,
+c_structs! {
+    /// `DAT_OS_WAIT_PROXY_AGENT`: called by the provider when a CNO triggers. All zero means no
+    /// agent.
+    pub struct DatOsWaitProxyAgent, size 16 {
+        /// First argument of the function.
+        instance_data @ 0: DatPvoid,
+        /// Called when the CNO triggers.
+        proxy_agent_func @ 8: Option<DatAgentFunc>,
+    }
 }
 
-assert_layout!(DatLmrTriplet, size 16, virtual_address @ 0, segment_length @ 8, lmr_context @ 12);
-assert_layout!(DatRmrTriplet, size 16, virtual_address @ 0, segment_length @ 8, rmr_context @ 12);
-assert_layout!(DatSharedMemory, size 16, virtual_address @ 0, shared_memory_id @ 8);
 assert_layout!(DatRegionDescription, size 16,
     for_va @ 0, for_lmr_handle @ 0, for_shared_memory @ 0);
-assert_layout!(DatOsWaitProxyAgent, size 16, instance_data @ 0, proxy_agent_func @ 8);
 
-impl_zeroed!(
-    DatLmrTriplet,
-    DatRmrTriplet,
-    DatSharedMemory,
-    DatRegionDescription,
-    DatOsWaitProxyAgent,
-);
+impl_zeroed!(DatRegionDescription);

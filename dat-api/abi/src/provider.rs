@@ -4,18 +4,15 @@
 use crate::*;
 use core::ffi::{c_char, c_void};
 
-/// `DAT_PROVIDER_INFO`: the key under which a provider is registered.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatProviderInfo {
-    /// Name of the IA.
-    pub ia_name: DatName,
-    /// Major version of the interface.
-    pub dapl_version_major: DatUint32,
-    /// Minor version of the interface.
-    pub dapl_version_minor: DatUint32,
-    /// True if calls on one object may overlap.
-    pub is_thread_safe: DatBoolean,
+c_structs! {
+    /// `DAT_PROVIDER_INFO`: the key under which a provider is registered.
+    pub struct DatProviderInfo, size 268 {
+        ia_name @ 0: DatName,
+        dapl_version_major @ 256: DatUint32,
+        dapl_version_minor @ 260: DatUint32,
+        /// True if calls on one object may overlap.
+        is_thread_safe @ 264: DatBoolean,
+    }
 }
 
 /// Function a provider library exports as [`DAT_PROVIDER_INIT_NAME`]: called after loading, once
@@ -43,10 +40,10 @@ pub const DAT_RS_OPEN_ERROR_NAME: &core::ffi::CStr = c"dat_rs_open_error";
 
 /// Declares the table of a provider.
 macro_rules! declare_table {
-    ($(
+    ($($group:ident {$(
         $(#[$meta:meta])*
         $call:ident => $slot:ident: $name:ident $found:tt $arguments:tt;
-    )+) => {
+    )+})+) => {
         /// `DAT_PROVIDER` (`struct dat_provider`): one function for every call.
         ///
         /// A complete provider fills every slot. The slots are optional here because a registry
@@ -58,10 +55,10 @@ macro_rules! declare_table {
             pub device_name: *const c_char,
             /// Data of the provider.
             pub extension: *mut c_void,
-            $(
+            $($(
                 #[doc = concat!("See [`", stringify!($name), "`].")]
                 pub $slot: Option<$name>,
-            )+
+            )+)+
         }
     };
 }
@@ -73,8 +70,6 @@ for_each_slot! { declare_table }
 // registered.
 unsafe impl Sync for DatProvider {}
 
-assert_layout!(DatProviderInfo, size 268, ia_name @ 0, dapl_version_major @ 256,
-    dapl_version_minor @ 260, is_thread_safe @ 264);
 assert_layout!(DatProvider, size 648, device_name @ 0, extension @ 8,
     ia_open @ 16, ia_query @ 24, ia_close @ 32, set_consumer_context @ 40,
     get_consumer_context @ 48, get_handle_type @ 56, cno_create @ 64, cno_modify_agent @ 72,
@@ -95,4 +90,4 @@ assert_layout!(DatProvider, size 648, device_name @ 0, extension @ 8,
     rmr_create_for_ep @ 592, ep_post_send_with_invalidate @ 600, ep_post_rdma_read_to_rmr @ 608,
     cno_fd_create @ 616, cno_trigger @ 624, ia_ha_related @ 632, handle_extendedop @ 640);
 
-impl_zeroed!(DatProviderInfo, DatProvider);
+impl_zeroed!(DatProvider);

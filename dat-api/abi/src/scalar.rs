@@ -151,49 +151,41 @@ impl fmt::Debug for DatContext {
     }
 }
 
-/// `DAT_COMM`: names a communicator by the arguments of `socket(2)`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DatComm {
-    /// Address family.
-    pub domain: c_int,
-    /// Socket type.
-    pub r#type: c_int,
-    /// Protocol.
-    pub protocol: c_int,
-}
+c_structs! {
+    /// `DAT_COMM`: names a communicator by the arguments of `socket(2)`.
+    #[derive(PartialEq, Eq)]
+    pub struct DatComm, size 12 {
+        domain @ 0: c_int,
+        r#type @ 4: c_int,
+        protocol @ 8: c_int,
+    }
 
-/// `DAT_SOCK_ADDR`: `struct sockaddr`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DatSockAddr {
-    /// Address family in host byte order.
-    pub sa_family: u16,
-    /// Family-specific bytes; for `AF_INET` port and address in network byte order, then zeros.
-    pub sa_data: [u8; 14],
-}
+    /// `DAT_SOCK_ADDR`: `struct sockaddr`.
+    #[derive(PartialEq, Eq)]
+    pub struct DatSockAddr, size 16 {
+        /// Address family in host byte order.
+        sa_family @ 0: u16,
+        /// Family-specific bytes; for `AF_INET` port and address in network byte order, then zeros.
+        sa_data @ 2: [u8; 14],
+    }
 
-/// `DAT_SOCK_ADDR6`: `struct sockaddr_in6`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DatSockAddr6 {
-    /// Address family in host byte order.
-    pub sin6_family: u16,
-    /// Port in network byte order.
-    pub sin6_port: u16,
-    /// Flow information in network byte order.
-    pub sin6_flowinfo: u32,
-    /// Address in network byte order.
-    pub sin6_addr: [u8; 16],
-    /// Scope (interface index) in host byte order.
-    pub sin6_scope_id: u32,
+    /// `DAT_SOCK_ADDR6`: `struct sockaddr_in6`.
+    #[derive(PartialEq, Eq)]
+    pub struct DatSockAddr6, size 28 {
+        /// Address family in host byte order.
+        sin6_family @ 0: u16,
+        /// Port in network byte order.
+        sin6_port @ 2: u16,
+        /// Flow information in network byte order.
+        sin6_flowinfo @ 4: u32,
+        /// Address in network byte order.
+        sin6_addr @ 8: [u8; 16],
+        /// Scope (interface index) in host byte order.
+        sin6_scope_id @ 24: u32,
+    }
 }
 
 assert_layout!(DatContext, size 8);
-assert_layout!(DatComm, size 12, domain @ 0, r#type @ 4, protocol @ 8);
-assert_layout!(DatSockAddr, size 16, sa_family @ 0, sa_data @ 2);
-assert_layout!(DatSockAddr6, size 28,
-    sin6_port @ 2, sin6_flowinfo @ 4, sin6_addr @ 8, sin6_scope_id @ 24);
 const _: () = assert!(align_of::<DatSockAddr>() == 2 && align_of::<DatSockAddr6>() == 4);
 
-impl_zeroed!(DatContext, DatComm, DatSockAddr, DatSockAddr6);
+impl_zeroed!(DatContext);

@@ -78,7 +78,6 @@ mod tests {
         assert_eq!(done, [1, 2]);
     }
 
-    /// Returns true if the calling thread blocks a signal.
     fn blocks(signal: libc::c_int) -> bool {
         let mut now = MaybeUninit::uninit();
         // SAFETY: the call changes nothing, and it fills the set, which is in this frame, before

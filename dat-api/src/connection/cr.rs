@@ -95,10 +95,7 @@ impl Cr {
             let error = Error::Unrepresentable {
                 what: "an accept without an endpoint",
             };
-            return Err(AnswerError {
-                request: Box::new(self),
-                error,
-            });
+            return Err(self.unanswered(error));
         };
         // A request with a reserved endpoint is accepted without naming the endpoint (DAT 2.0
         // section 6.5).
@@ -119,10 +116,7 @@ impl Cr {
             Ok(()) => Ok(target),
             Err(error) => {
                 self.socket = target.inner.on_attempt_refused();
-                Err(AnswerError {
-                    request: Box::new(self),
-                    error,
-                })
+                Err(self.unanswered(error))
             }
         }
     }
@@ -149,10 +143,7 @@ impl Cr {
                 self.handle = Handle::NULL;
                 Ok(())
             }
-            Err(error) => Err(AnswerError {
-                request: Box::new(self),
-                error,
-            }),
+            Err(error) => Err(self.unanswered(error)),
         }
     }
 
@@ -160,10 +151,14 @@ impl Cr {
     pub fn reject(mut self, private_data: &[u8]) -> Result<Option<OwnedFd>, AnswerError> {
         match self.reject_once(private_data) {
             Ok(()) => Ok(self.socket.take().map(PassedSocket::into_owned)),
-            Err(error) => Err(AnswerError {
-                request: Box::new(self),
-                error,
-            }),
+            Err(error) => Err(self.unanswered(error)),
+        }
+    }
+
+    fn unanswered(self, error: Error) -> AnswerError {
+        AnswerError {
+            request: Box::new(self),
+            error,
         }
     }
 

@@ -12,7 +12,7 @@ use super::{Evd, EvdInner, Event, Route};
 use crate::address::wait_for;
 use crate::cno::Cno;
 use crate::counters;
-use crate::error::{Error, Result, check};
+use crate::error::{Error, Result, check, to_count};
 use crate::event::DtoCompletion;
 use crate::handle::{EpId, EvdId, Handle, SpId};
 use crate::ia::Ia;
@@ -75,9 +75,7 @@ impl Evd {
     }
 
     fn create_inner(ia: &Ia, min_qlen: u32, flags: EvdFlags, cno: Option<Cno>) -> Result<Self> {
-        let min_qlen = DatCount::try_from(min_qlen).map_err(|_| Error::Unrepresentable {
-            what: "an event queue length",
-        })?;
+        let min_qlen = to_count(min_qlen, "an event queue length")?;
         let cno_handle = cno.as_ref().map_or(DAT_HANDLE_NULL, Cno::as_raw);
         let mut handle = DAT_HANDLE_NULL;
         // SAFETY: the IA is open, the CNO live or null, the out-pointer writable.
@@ -141,9 +139,7 @@ impl Evd {
             let left = self.inner.skipped_len.load(Ordering::Acquire);
             return Ok(Some((event, u32::try_from(left).unwrap_or(u32::MAX))));
         }
-        let threshold = DatCount::try_from(threshold).map_err(|_| Error::Unrepresentable {
-            what: "a threshold",
-        })?;
+        let threshold = to_count(threshold, "a threshold")?;
         self.wait_raw(threshold, timeout)
     }
 
@@ -296,9 +292,7 @@ impl Evd {
 
     /// Changes the length of the queue.
     pub fn resize(&self, min_qlen: u32) -> Result<()> {
-        let min_qlen = DatCount::try_from(min_qlen).map_err(|_| Error::Unrepresentable {
-            what: "an event queue length",
-        })?;
+        let min_qlen = to_count(min_qlen, "an event queue length")?;
         // SAFETY: the handle is live.
         let code = unsafe { (self.inner.ia.library().dat_evd_resize)(self.as_raw(), min_qlen) };
         Ok(check("dat_evd_resize", code)?)

@@ -27,7 +27,6 @@ use dat_api::*;
 
 const SOON: Option<Duration> = Some(Duration::from_millis(1));
 
-/// `struct mock` of the library.
 #[repr(C)]
 struct State {
     log: [std::ffi::c_char; 4096],
@@ -176,7 +175,6 @@ fn start() -> (Mock, Objects) {
     (Mock::new(), objects())
 }
 
-/// Returns true if `socket` is open and connected to `peer`.
 fn is_connected(socket: OwnedFd, peer: &mut UnixStream) -> bool {
     UnixStream::from(socket).write_all(b"!").unwrap();
     let mut byte = [0];

@@ -2,7 +2,6 @@
 
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
 
-/// The CRC32C of `bytes`.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(Crc32Iscsi, bytes) as u32
 }

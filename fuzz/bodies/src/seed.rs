@@ -11,7 +11,6 @@ pub struct Seed {
     pub bytes: Vec<u8>,
 }
 
-/// Makes a seed.
 pub(crate) fn seed(target: &'static str, name: impl Into<String>, bytes: Vec<u8>) -> Seed {
     Seed {
         target,

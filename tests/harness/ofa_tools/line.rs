@@ -53,7 +53,6 @@ pub(super) struct ToolsFault {
     pub(super) options: &'static str,
     /// The result instead of a success.
     pub(super) end: End,
-    /// The fault of the tool.
     pub(super) why: &'static str,
 }
 

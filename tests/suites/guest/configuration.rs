@@ -27,7 +27,6 @@ const LOOPBACK: Device = Device {
 /// A combination of library, provider and device.
 #[derive(Debug)]
 pub(crate) struct Configuration {
-    /// The name in the table.
     pub(crate) name: &'static str,
     registry: Library,
     provider: &'static str,
@@ -49,7 +48,6 @@ struct Device {
 const OFAS_PROVIDER: &str = "libdaplofa.so.2";
 const IB: &str = "libdapl-ib.so.2";
 
-/// All combinations.
 pub(crate) const CONFIGURATIONS: &[Configuration] = &[
     configuration("ofa-rxe", Library::Ours, OFAS_PROVIDER, RXE),
     configuration("ofa-siw", Library::Ours, OFAS_PROVIDER, SIW),

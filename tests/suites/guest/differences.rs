@@ -15,7 +15,6 @@ pub(crate) struct Difference {
     lines: &'static [&'static str],
     /// Part of the text that reports the failure.
     pub(crate) message: &'static str,
-    /// The reason.
     pub(crate) why: &'static str,
 }
 

@@ -38,7 +38,6 @@ const WAIT: Option<Duration> = Some(Duration::from_secs(60));
 const ROUNDS: u8 = 20;
 const LEN: usize = 3000;
 
-/// The one test of this file.
 pub(crate) fn trial() -> Trial {
     timed("several providers in one process".into(), run)
 }

@@ -10,7 +10,6 @@ use dat_api::{Library, Pz};
 pub(crate) const ARENA_LEN: usize = 4 * PAGE;
 const PAGE: usize = 4096;
 
-/// A registered part of the arena.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
     pub(crate) at: usize,

@@ -152,29 +152,16 @@ const ROWS: &[Row] = &rows! {
     AtomicResponse, "original", Is(0), Places(|| (SINK_AT, vec![0; 8]));
 };
 
-fn open(target: &Target<'_>) -> u128 {
-    target.victim.parts.open.stag.into()
+/// Declares the STags of parts of the arena.
+macro_rules! stags {
+    ($($part:ident)+) => {$(
+        fn $part(target: &Target<'_>) -> u128 {
+            target.victim.parts.$part.stag.into()
+        }
+    )+};
 }
 
-fn foreign(target: &Target<'_>) -> u128 {
-    target.victim.parts.foreign.stag.into()
-}
-
-fn gone(target: &Target<'_>) -> u128 {
-    target.victim.parts.gone.stag.into()
-}
-
-fn private(target: &Target<'_>) -> u128 {
-    target.victim.parts.private.stag.into()
-}
-
-fn readable(target: &Target<'_>) -> u128 {
-    target.victim.parts.readable.stag.into()
-}
-
-fn writable(target: &Target<'_>) -> u128 {
-    target.victim.parts.writable.stag.into()
-}
+stags! { open foreign gone private readable writable }
 
 fn open_start(target: &Target<'_>) -> u128 {
     target.address(target.victim.parts.open.at).into()
@@ -196,7 +183,6 @@ fn changed(change: fn(u64) -> u64) -> (usize, Vec<u8>) {
     (TARGET_AT, new.to_ne_bytes().to_vec())
 }
 
-/// Fields that all messages have.
 fn control_rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for kind in Kind::ALL {

@@ -18,7 +18,6 @@ const LIMIT: Duration = Duration::from_secs(600);
 pub(crate) const NATIVE: &str = "127.0.0.2";
 
 pub(crate) struct Script {
-    /// The name of the test.
     pub(crate) name: &'static str,
     interpreter: &'static str,
     text: String,

@@ -18,12 +18,26 @@ fn count(line: &str) -> Result<(u64, &str)> {
     Ok((count.parse()?, how))
 }
 
+/// Starts a receiver, and a sender that connects to it. Returns both.
+fn start(environment: &Environment, role: &str, amount: &str) -> Result<(Process, Process)> {
+    let receiver = Process::start("receive", environment)?;
+    let port = receiver.read_line("port")?;
+    let sender = Process::start(&format!("{role} {port} {amount}"), environment)?;
+    Ok((receiver, sender))
+}
+
+/// Waits for the end of a sender whose receiver was killed.
+fn expect_error(sender: Process) -> Result<()> {
+    let line = sender.read_line("sent")?;
+    let (_, how) = count(&line)?;
+    ensure!(how == "BrokenPipe" || how == "ConnectionReset", "{line}");
+    sender.finish()
+}
+
 /// The receiver gets the end of the stream or a reset. All earlier bytes are in the right order.
 pub(crate) fn a_killed_sender_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
     let environment = Environment::new(protocol)?;
-    let receiver = Process::start("receive", &environment)?;
-    let port = receiver.read_line("port")?;
-    let sender = Process::start(&format!("send {port} endless"), &environment)?;
+    let (receiver, sender) = start(&environment, "send", "endless")?;
     sender.read_line("far")?;
     sender.signal(Signal::SIGKILL)?;
     let line = receiver.read_line("received")?;
@@ -38,15 +52,10 @@ pub(crate) fn a_killed_sender_is_seen(protocol: &'static OffloadProtocol) -> Res
 /// The sender gets an error because the receiver is gone.
 pub(crate) fn a_killed_receiver_is_seen(protocol: &'static OffloadProtocol) -> Result<()> {
     let environment = Environment::new(protocol)?;
-    let receiver = Process::start("receive", &environment)?;
-    let port = receiver.read_line("port")?;
-    let sender = Process::start(&format!("send {port} endless"), &environment)?;
+    let (receiver, sender) = start(&environment, "send", "endless")?;
     sender.read_line("far")?;
     receiver.signal(Signal::SIGKILL)?;
-    let line = sender.read_line("sent")?;
-    let (_, how) = count(&line)?;
-    ensure!(how == "BrokenPipe" || how == "ConnectionReset", "{line}");
-    sender.finish()?;
+    expect_error(sender)?;
     drop(receiver);
     environment.check_end()
 }
@@ -55,10 +64,8 @@ pub(crate) fn a_killed_receiver_is_seen(protocol: &'static OffloadProtocol) -> R
 /// transmission continues where it stopped.
 pub(crate) fn a_stopped_peer_loses_nothing(protocol: &'static OffloadProtocol) -> Result<()> {
     let environment = Environment::new(protocol)?;
-    let receiver = Process::start("receive", &environment)?;
-    let port = receiver.read_line("port")?;
     let bytes = 32 << 20;
-    let mut sender = Process::start(&format!("fill {port} {bytes}"), &environment)?;
+    let (receiver, mut sender) = start(&environment, "fill", &bytes.to_string())?;
     // A peer that is stopped earlier is not offloaded.
     sender.read_line("connected")?;
     receiver.signal(Signal::SIGSTOP)?;
@@ -79,18 +86,13 @@ pub(crate) fn a_stopped_peer_loses_nothing(protocol: &'static OffloadProtocol) -
 /// If a peer is stopped and then killed, the connection ends.
 pub(crate) fn a_stopped_peer_can_be_killed(protocol: &'static OffloadProtocol) -> Result<()> {
     let environment = Environment::new(protocol)?;
-    let receiver = Process::start("receive", &environment)?;
-    let port = receiver.read_line("port")?;
-    let mut sender = Process::start(&format!("fill {port} {}", 32 << 20), &environment)?;
+    let (receiver, mut sender) = start(&environment, "fill", &(32 << 20).to_string())?;
     sender.read_line("connected")?;
     receiver.signal(Signal::SIGSTOP)?;
     sender.write_line("go on")?;
     sender.read_line("full")?;
     receiver.signal(Signal::SIGKILL)?;
-    let line = sender.read_line("sent")?;
-    let (_, how) = count(&line)?;
-    ensure!(how == "BrokenPipe" || how == "ConnectionReset", "{line}");
-    sender.finish()?;
+    expect_error(sender)?;
     drop(receiver);
     environment.check_end()
 }

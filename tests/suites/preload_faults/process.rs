@@ -163,13 +163,11 @@ impl Process {
         }
     }
 
-    /// Writes a line to the process.
     pub(crate) fn write_line(&mut self, line: &str) -> Result<()> {
         let to = self.stdin.as_mut().context("its input is closed")?;
         writeln!(to, "{line}").with_context(|| format!("writing to {}", self.role))
     }
 
-    /// Sends the process a signal.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         let pid = Pid::from_raw(i32::try_from(self.child.id())?);
         kill(pid, signal).with_context(|| format!("{signal} to {}", self.role))

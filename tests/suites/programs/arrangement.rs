@@ -25,7 +25,6 @@ pub(crate) enum Side {
 }
 
 impl Arrangement {
-    /// All arrangements.
     pub(crate) const ALL: [Self; 4] = [Self::Both, Self::Clients, Self::Server, Self::Mixed];
 
     pub(crate) fn server(self) -> Side {

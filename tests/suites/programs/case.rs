@@ -12,7 +12,6 @@ use crate::scene::Scene;
 
 /// A use of a server.
 pub(crate) struct Case {
-    /// The name in the table.
     pub(crate) name: &'static str,
     /// The port on which the server listens.
     pub(crate) port: u16,

@@ -19,7 +19,6 @@ pub(crate) struct Difference {
     arrangements: &'static [Arrangement],
     /// Part of the text that reports the failure.
     message: &'static str,
-    /// The reason.
     pub(crate) why: &'static str,
 }
 

@@ -12,7 +12,6 @@ use crate::scene::{HOST, Scene};
 
 const PORT: u16 = 5201;
 
-/// The only case.
 pub(crate) const CASES: &[Case] = &[Case::new(
     "iperf3: -P 4, -R, -Z, --bidir",
     PORT,

@@ -31,7 +31,6 @@ pub(crate) struct Extra {
 
 const CLIENTS: &str = include_str!("echo_clients.py");
 
-/// All cases.
 pub(crate) const EXTRAS: &[Extra] = &[
     extra(
         "vsftpd: default configuration, anonymous users",

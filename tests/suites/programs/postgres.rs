@@ -16,7 +16,6 @@ use crate::scene::{HOST, Scene};
 
 const PORT: u16 = 5432;
 
-/// The only case.
 pub(crate) const CASES: &[Case] = &[Case::new(
     "PostgreSQL: pgbench, a long answer",
     PORT,

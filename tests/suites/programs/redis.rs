@@ -14,7 +14,6 @@ const PORT: u16 = 6379;
 /// The port of the server that loads the snapshot.
 const SECOND_PORT: u16 = 6380;
 
-/// All uses.
 pub(crate) const CASES: &[Case] = &[
     Case::new(
         "redis: redis-benchmark, a value of 8 MiB",

@@ -15,6 +15,14 @@ fn library() -> &'static Library {
     Library::get().expect("a test opens an adapter first, which loads the library")
 }
 
+fn outcome<T>(code: DatReturn, value: T) -> Result<T, DatReturn> {
+    if code.is_success() {
+        Ok(value)
+    } else {
+        Err(code)
+    }
+}
+
 pub(crate) fn ssp_create(
     ia: DatIaHandle,
     socket: RawFd,
@@ -36,11 +44,7 @@ pub(crate) fn ssp_create(
             &raw mut ssp,
         )
     };
-    if code.is_success() {
-        Ok(ssp)
-    } else {
-        Err(code)
-    }
+    outcome(code, ssp)
 }
 
 pub(crate) fn ssp_free(ssp: DatIwSspHandle) -> DatReturn {
@@ -54,11 +58,7 @@ pub(crate) fn ssp_query(
 ) -> Result<DatIwSspParam, DatReturn> {
     let mut param = DatIwSspParam::zeroed();
     let code = ssp_query_into(ssp, mask, &raw mut param);
-    if code.is_success() {
-        Ok(param)
-    } else {
-        Err(code)
-    }
+    outcome(code, param)
 }
 
 pub(crate) fn ssp_query_into(
@@ -91,11 +91,7 @@ pub(crate) fn ep_param(ep: DatEpHandle) -> Result<DatEpParam, DatReturn> {
     let mut param = DatEpParam::zeroed();
     // SAFETY: the out-pointer is writable; a handle that is not alive is refused.
     let code = unsafe { (library().dat_ep_query)(ep, DAT_EP_FIELD_ALL, &mut param) };
-    if code.is_success() {
-        Ok(param)
-    } else {
-        Err(code)
-    }
+    outcome(code, param)
 }
 
 pub(crate) fn ep_modify(ep: DatEpHandle, mask: DatEpParamMask, param: &DatEpParam) -> DatReturn {
@@ -113,7 +109,7 @@ pub(crate) fn ep_create(
     // SAFETY: the handles are live or null, and the out-pointer is writable.
     let code =
         unsafe { (library().dat_ep_create)(ia, pz, recv, request, connect, ptr::null(), &mut ep) };
-    if code.is_success() { Ok(ep) } else { Err(code) }
+    outcome(code, ep)
 }
 
 pub(crate) fn ep_free(ep: DatEpHandle) -> DatReturn {
@@ -130,11 +126,7 @@ pub(crate) fn cr_param(cr: DatCrHandle) -> Result<DatCrParam, DatReturn> {
     let mut param = DatCrParam::zeroed();
     // SAFETY: the out-pointer is writable; a handle that is not alive is refused.
     let code = unsafe { (library().dat_cr_query)(cr, DAT_CR_FIELD_ALL, &mut param) };
-    if code.is_success() {
-        Ok(param)
-    } else {
-        Err(code)
-    }
+    outcome(code, param)
 }
 
 /// The next event of an EVD, which must have this number. No safe call may read from the EVD.

@@ -61,7 +61,6 @@ pub(crate) enum Finding {
 }
 
 impl Differences {
-    /// Parses the rows of `text` for `configuration`.
     pub(crate) fn parse(text: &str, configuration: &str) -> Result<Self> {
         let mut rows = Vec::new();
         for (index, line) in text.lines().enumerate() {

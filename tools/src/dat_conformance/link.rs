@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use dat_api::abi::DAT_COMPLETION_SOLICITED_WAIT_FLAG;
-use dat_api::{CompletionFlags, Cr, Ep, EpAttr, Psp, Region, RemoteRegion};
+use dat_api::{CompletionFlags, ConnectionKind, Cr, Ep, EpAttr, Psp, Region, RemoteRegion};
 
 use crate::case::Start;
 use crate::expect;
@@ -43,8 +43,7 @@ impl Link {
             _ => CompletionFlags::DEFAULT,
         };
         if side.is_client {
-            let (address, conn_qual) = side.receive_address()?;
-            ep.connect(address, conn_qual, Some(side.patience()), &[])?;
+            self.connect_again(side)?;
             side.receive("established")?;
             ep.post_send(&[hello.segment(0, 1)?], HELLO, flags)?;
             expect::done(&kit.request, HELLO, side)?;
@@ -57,6 +56,22 @@ impl Link {
             expect::done(&kit.recv, HELLO, side)?;
         }
         Ok(())
+    }
+
+    /// Connects the endpoint to the service that the other end offers.
+    pub(crate) fn connect_again(&self, side: &mut Side<'_>) -> Result<()> {
+        let (address, conn_qual) = side.receive_address()?;
+        let patience = Some(side.patience());
+        self.ep.connect(address, conn_qual, patience, &[])?;
+        Ok(())
+    }
+
+    /// Offers a service and accepts the other end's request on the endpoint.
+    pub(crate) fn accept_again(&self, side: &mut Side<'_>) -> Result<()> {
+        let Self { ep, kit } = self;
+        let (_psp, request) = listen(side, kit)?;
+        request.accept(Some(ep), &[])?;
+        expect::connection_event(ep, &kit.connect, &[ConnectionKind::Established], side).map(drop)
     }
 
     /// Posts part of a region as a receive.

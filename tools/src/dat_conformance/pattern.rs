@@ -10,7 +10,6 @@ fn byte(seed: u8, offset: usize) -> u8 {
     (mixed as u8).wrapping_mul(31).wrapping_add(seed)
 }
 
-/// `len` bytes of the pattern `seed`.
 pub(crate) fn bytes(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|offset| byte(seed, offset)).collect()
 }

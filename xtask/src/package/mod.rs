@@ -66,9 +66,6 @@ pub(crate) struct Options {
     /// The directory of the packages [default: target/packages].
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// Package target/stage as it is instead of building it first.
-    #[arg(long)]
-    staged: bool,
     /// Install the packages in a fresh Debian root, run programs there, and remove them.
     #[arg(long)]
     test: bool,
@@ -89,7 +86,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         is_ready = false;
     }
     is_ready = is_ready
-        && (options.staged || report.step("stage and exports", || stage::step(workspace)))
+        && report.step("stage and exports", || stage::step(workspace))
         && report.step("package", || made(workspace, &directory));
     if options.test && is_ready {
         report.step("package trial", || trial::run(workspace, &directory));
@@ -140,7 +137,6 @@ fn file_name(package: &str) -> String {
     format!("{package}_{VERSION}_{ARCHITECTURE}.deb")
 }
 
-/// The input of all packages.
 #[derive(Debug)]
 struct Sources {
     root: PathBuf,

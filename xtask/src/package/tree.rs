@@ -20,7 +20,6 @@ const EXECUTABLE: u32 = 0o755;
 /// The first bytes of programs and libraries.
 const ELF: [u8; 4] = *b"\x7fELF";
 
-/// The directory.
 #[derive(Debug)]
 pub(super) struct Tree {
     dir: TempDir,

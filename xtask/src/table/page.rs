@@ -21,7 +21,6 @@ pub(crate) struct Page {
 /// The part of the suite that a run covered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// The whole suite.
     Whole,
     /// A part, because a filter left some tests out.
     Part,

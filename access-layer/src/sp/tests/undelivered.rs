@@ -56,6 +56,12 @@ fn expect_ended(kind: &str, bench: &Bench, ep: Option<&TestEp>) {
     }
 }
 
+fn fill(evd: &Evd<ScriptedRnic>) {
+    let mut filler = DatEvent::zeroed();
+    filler.event_number = DAT_CONNECTION_EVENT_SOCKET_DOWN;
+    (0..evd.query().evd_qlen).for_each(|_| evd.post(filler));
+}
+
 #[test]
 fn an_unread_request_ends_with_its_evd() {
     for (kind, make) in KINDS {
@@ -82,11 +88,7 @@ fn a_request_ends_at_once_when_the_evd_is_full() {
     for (kind, make) in KINDS {
         let bench = Bench::new();
         let (sp, ep, _) = make(&bench);
-        let mut filler = DatEvent::zeroed();
-        filler.event_number = DAT_CONNECTION_EVENT_SOCKET_DOWN;
-        for _ in 0..bench.cr.query().evd_qlen {
-            bench.cr.post(filler);
-        }
+        fill(&bench.cr);
         bench.script.calls();
         bench.request(sp, 1, b"");
         expect_ended(kind, &bench, ep.as_ref());
@@ -111,11 +113,7 @@ fn the_loss_of_an_only_request_is_reported() {
     for (kind, make) in KINDS {
         let bench = Bench::new();
         let (sp, ep, _) = make(&bench);
-        let mut filler = DatEvent::zeroed();
-        filler.event_number = DAT_CONNECTION_EVENT_SOCKET_DOWN;
-        for _ in 0..bench.cr.query().evd_qlen {
-            bench.cr.post(filler);
-        }
+        fill(&bench.cr);
         for number in 1..=2 {
             bench.request(sp, number, b"");
         }

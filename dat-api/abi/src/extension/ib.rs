@@ -199,34 +199,28 @@ pub const DAT_IB_MEM_PRIV_REMOTE_ATOMIC: DatMemPrivFlags = DAT_MEM_PRIV_EXTENSIO
 /// Service type: unreliable datagrams.
 pub const DAT_IB_SERVICE_TYPE_UD: DatServiceType = DAT_SERVICE_TYPE_EXTENSION_BASE;
 
-/// `DAT_IB_ADDR_HANDLE`: address of a UD peer.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatIbAddrHandle {
-    /// Address handle of the verbs library.
-    pub ah: *mut c_void,
-    /// Queue pair number.
-    pub qpn: DatUint32,
-    /// Address of the peer's IA.
-    pub ia_addr: DatSockAddr6,
-}
+c_structs! {
+    /// `DAT_IB_ADDR_HANDLE`: address of a UD peer.
+    pub struct DatIbAddrHandle, size 40 {
+        /// Address handle of the verbs library.
+        ah @ 0: *mut c_void,
+        qpn @ 8: DatUint32,
+        /// Address of the peer's IA.
+        ia_addr @ 12: DatSockAddr6,
+    }
 
-/// `DAT_IB_IMMED_DATA`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatIbImmedData {
-    /// The four bytes, in host order.
-    pub data: DatUint32,
-}
+    /// `DAT_IB_IMMED_DATA`.
+    pub struct DatIbImmedData, size 4 {
+        /// The four bytes, in host order.
+        data @ 0: DatUint32,
+    }
 
-/// `DAT_IB_COLLECTIVE_EVENT_DATA`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatIbCollectiveEventData {
-    /// The group.
-    pub handle: DatHandle,
-    /// Context passed with the operation.
-    pub context: DatContext,
+    /// `DAT_IB_COLLECTIVE_EVENT_DATA`.
+    pub struct DatIbCollectiveEventData, size 16 {
+        handle @ 0: DatHandle,
+        /// Context passed with the operation.
+        context @ 8: DatContext,
+    }
 }
 
 /// The address or group of an extension event; its type selects the member.
@@ -246,33 +240,21 @@ impl fmt::Debug for DatIbExtensionPeer {
     }
 }
 
-/// `DAT_IB_EXTENSION_EVENT_DATA`: content of `event_extension_data` of a [`DatEvent`].
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatIbExtensionEventData {
-    /// Kind of the data.
-    pub r#type: DatIbExtType,
-    /// Completion status; for transfers the DTO status.
-    pub status: DatIbStatus,
-    /// Immediate data (the C member `val.immed`).
-    pub immed: DatIbImmedData,
-    /// Address or group (an unnamed union in C).
-    pub peer: DatIbExtensionPeer,
-    /// Context of UD connections.
-    pub context: DatContext,
+c_structs! {
+    /// `DAT_IB_EXTENSION_EVENT_DATA`: content of `event_extension_data` of a [`DatEvent`].
+    pub struct DatIbExtensionEventData, size 64 {
+        r#type @ 0: DatIbExtType,
+        /// Completion status; for transfers the DTO status.
+        status @ 4: DatIbStatus,
+        /// Immediate data (the C member `val.immed`).
+        immed @ 8: DatIbImmedData,
+        /// Address or group (an unnamed union in C).
+        peer @ 16: DatIbExtensionPeer,
+        /// Context of UD connections.
+        context @ 56: DatContext,
+    }
 }
 
-assert_layout!(DatIbAddrHandle, size 40, ah @ 0, qpn @ 8, ia_addr @ 12);
-assert_layout!(DatIbImmedData, size 4, data @ 0);
-assert_layout!(DatIbCollectiveEventData, size 16, handle @ 0, context @ 8);
 assert_layout!(DatIbExtensionPeer, size 40);
-assert_layout!(DatIbExtensionEventData, size 64, r#type @ 0, status @ 4, immed @ 8, peer @ 16,
-    context @ 56);
 
-impl_zeroed!(
-    DatIbAddrHandle,
-    DatIbImmedData,
-    DatIbCollectiveEventData,
-    DatIbExtensionPeer,
-    DatIbExtensionEventData,
-);
+impl_zeroed!(DatIbExtensionPeer);

@@ -86,32 +86,21 @@ named_constants! { DatIbCollectiveReduceDataOp:
     DAT_IB_COLLECTIVE_REDUCE_OP_MINLOC = 11,
 }
 
-/// `DAT_IB_COLLECTIVE_GROUP`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatIbCollectiveGroup {
-    /// Members on this node.
-    pub local_size: c_int,
-    /// This member's rank on this node.
-    pub local_rank: c_int,
-    /// Ranks on this node.
-    pub local_ranks: *mut c_int,
-    /// Nodes.
-    pub external_size: c_int,
-    /// This node's rank.
-    pub external_rank: c_int,
-    /// Ranks of the nodes.
-    pub external_ranks: *mut c_int,
-    /// Table inside the node.
-    pub intranode_table: *mut c_int,
-    /// Table between nodes.
-    pub internode_table: *mut c_int,
-    /// True if this is the group of all members.
-    pub is_comm_world: c_int,
+c_structs! {
+    /// `DAT_IB_COLLECTIVE_GROUP`.
+    pub struct DatIbCollectiveGroup, size 56 {
+        /// Members on this node.
+        local_size @ 0: c_int,
+        /// This member's rank on this node.
+        local_rank @ 4: c_int,
+        local_ranks @ 8: *mut c_int,
+        external_size @ 16: c_int,
+        /// This node's rank.
+        external_rank @ 20: c_int,
+        external_ranks @ 24: *mut c_int,
+        intranode_table @ 32: *mut c_int,
+        internode_table @ 40: *mut c_int,
+        /// True if this is the group of all members.
+        is_comm_world @ 48: c_int,
+    }
 }
-
-assert_layout!(DatIbCollectiveGroup, size 56, local_size @ 0, local_rank @ 4, local_ranks @ 8,
-    external_size @ 16, external_rank @ 20, external_ranks @ 24, intranode_table @ 32,
-    internode_table @ 40, is_comm_world @ 48);
-
-impl_zeroed!(DatIbCollectiveGroup);

@@ -72,24 +72,15 @@ named_constants! { DatIwSspParamMask:
     DAT_IW_SSP_FIELD_ALL = 0x1F,
 }
 
-/// `DAT_IW_SSP_PARAM`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct DatIwSspParam {
-    /// IA that owns the service point.
-    pub ia_handle: DatIaHandle,
-    /// The socket.
-    pub socket_id: DatIwSocket,
-    /// EVD that receives the connection request.
-    pub evd_handle: DatEvdHandle,
-    /// The endpoint reserved for the connection.
-    pub ep_handle: DatEpHandle,
-    /// State.
-    pub ssp_state: DatIwSspState,
+c_structs! {
+    /// `DAT_IW_SSP_PARAM`.
+    pub struct DatIwSspParam, size 40 {
+        ia_handle @ 0: DatIaHandle,
+        socket_id @ 8: DatIwSocket,
+        /// EVD that receives the connection request.
+        evd_handle @ 16: DatEvdHandle,
+        /// The endpoint reserved for the connection.
+        ep_handle @ 24: DatEpHandle,
+        ssp_state @ 32: DatIwSspState,
+    }
 }
-
-assert_layout!(DatIwSspParam, size 40,
-    ia_handle @ 0, socket_id @ 8, evd_handle @ 16, ep_handle @ 24,
-    ssp_state @ 32);
-
-impl_zeroed!(DatIwSspParam);

@@ -14,7 +14,6 @@ pub(super) struct Arena<const LEN: usize> {
     was_used: AtomicBool,
 }
 
-/// State of the allocation.
 struct State {
     /// Offset of the first free byte.
     front: usize,
@@ -43,7 +42,6 @@ impl<const LEN: usize> Arena<LEN> {
         self.was_used.load(Ordering::Relaxed)
     }
 
-    /// Returns true if a block belongs to this arena.
     #[inline]
     pub(super) fn holds(&self, block: *mut u8) -> bool {
         block.addr().wrapping_sub(self.bytes.get().addr()) < LEN

@@ -8,11 +8,11 @@ use std::ffi::c_void;
 
 /// Declares the calls of all slots.
 macro_rules! calls {
-    ($(
+    ($($group:ident {$(
         $(#[$meta:meta])*
         $name:ident => $slot:ident: $ty:ident $found:tt $arguments:tt;
-    )+) => {
-        $(call! { $found $name $slot $arguments })+
+    )+})+) => {
+        $($(call! { $found $name $slot $arguments })+)+
     };
 }
 

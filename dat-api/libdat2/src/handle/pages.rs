@@ -17,7 +17,6 @@ struct Bucket([AtomicUsize; WAYS]);
 static PAGES: [Bucket; BUCKETS] =
     [const { Bucket([const { AtomicUsize::new(0) }; WAYS]) }; BUCKETS];
 
-/// Returns true if the cache has the page of this address.
 #[inline]
 pub(super) fn contains(address: usize) -> bool {
     let page = address >> PAGE_SHIFT;
@@ -27,7 +26,6 @@ pub(super) fn contains(address: usize) -> bool {
         .any(|way| way.load(Ordering::Relaxed) == page)
 }
 
-/// Stores the page of this address.
 pub(super) fn insert(address: usize) {
     // Distributes replacement over the entries of a bucket; the order between threads does not
     // matter.
@@ -40,7 +38,6 @@ pub(super) fn insert(address: usize) {
     ways[place].store(page, Ordering::Relaxed);
 }
 
-/// Clears all entries.
 pub(super) fn clear() {
     for way in PAGES.iter().flat_map(|bucket| &bucket.0) {
         way.store(0, Ordering::Relaxed);

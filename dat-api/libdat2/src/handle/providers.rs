@@ -102,7 +102,6 @@ pub fn remove_provider(provider: ProviderRef) {
     }
 }
 
-/// Returns the provider at this address, if it is registered.
 #[inline]
 pub(super) fn find(address: usize) -> Option<ProviderRef> {
     let likely = FIRST.places[place_of(address)].load(Ordering::Acquire);

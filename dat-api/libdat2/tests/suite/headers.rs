@@ -191,6 +191,7 @@ fn facts_of_abi() -> Facts {
                 let text = fs::read_to_string(&path).expect("part of the source tree");
                 collect_values(&text, &mut facts);
                 collect_layouts(&text, &mut facts);
+                collect_structures(&text, &mut facts);
             }
         }
     }
@@ -262,11 +263,33 @@ fn collect_layouts(text: &str, facts: &mut Facts) {
     }
 }
 
+/// Collects lines of the form `pub struct Type, size N {` and `member @ N: Type,`.
+fn collect_structures(text: &str, facts: &mut Facts) {
+    let mut structure = String::new();
+    for line in text.lines().map(str::trim) {
+        let head = line.strip_prefix("pub struct ");
+        if let Some((rust, size)) = head.and_then(|head| head.split_once(", size ")) {
+            let Some(size) = size.strip_suffix(" {").and_then(number) else {
+                continue;
+            };
+            rust.clone_into(&mut structure);
+            let c = c_type(rust).expect("a structure");
+            facts.insert(format!("sizeof({c})"), size);
+        } else if let Some((member, rest)) = line.split_once(" @ ")
+            && let Some(offset) = rest.split_once(':').and_then(|(offset, _)| number(offset))
+        {
+            let (c, member) = (c_type(&structure), c_member(&structure, member));
+            let c = c.expect("a structure");
+            facts.insert(format!("offsetof({c}, {member})"), offset);
+        }
+    }
+}
+
 /// Returns the C name of a type, such as `DAT_EP_ATTR` for `DatEpAttr`; `None` for unions that have
 /// no name in C.
 fn c_type(rust: &str) -> Option<String> {
     match rust {
-        "DatCnoProxy" | "DatIbExtensionPeer" | "$ty:ty" => return None,
+        "DatCnoProxy" | "DatIbExtensionPeer" | "$ty:ty" | "$name" => return None,
         _ => {}
     }
     let mut name = String::new();

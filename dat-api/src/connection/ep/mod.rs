@@ -17,7 +17,7 @@ use dat_abi::*;
 use super::{Ep, EpInner, Evd, Route};
 use crate::address::read_address;
 use crate::counters;
-use crate::error::{Error, Result, check};
+use crate::error::{Result, check, to_count};
 use crate::event::ConnectionKind;
 use crate::handle::{EpId, Handle, SpId};
 use crate::lock::lock;
@@ -206,9 +206,7 @@ impl Ep {
     pub fn set_watermarks(&self, soft: Option<u32>, hard: Option<u32>) -> Result<()> {
         let mark = |mark: Option<u32>| match mark {
             None => Ok(DAT_WATERMARK_INFINITE),
-            Some(mark) => DatCount::try_from(mark).map_err(|_| Error::Unrepresentable {
-                what: "a watermark",
-            }),
+            Some(mark) => to_count(mark, "a watermark"),
         };
         let (soft, hard) = (mark(soft)?, mark(hard)?);
         // SAFETY: the handle is live.

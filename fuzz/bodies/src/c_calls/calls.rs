@@ -4,12 +4,24 @@ use std::ptr::null_mut;
 
 use dat_api::{DatExtensionOpFunc, DatRegistryListProvidersFunc, DatStrerrorFunc, Library, abi::*};
 
-/// Declares the table and both ways to fill it.
+/// Declares the table and both ways to fill it from the slots of a provider.
 macro_rules! table {
     (
-        required { $($name:ident: $ty:ty),+ $(,)? }
-        optional { $($opt:ident: $opt_ty:ty),+ $(,)? }
+        provider $first:tt
+        required { $($name:ident => $slot:ident: $ty:ident $found:tt $arguments:tt;)+ }
+        optional { $($opt:ident => $opt_slot:ident: $opt_ty:ident $opt_found:tt $opt_args:tt;)+ }
+        provider $last:tt
     ) => {
+        table! {
+            $($name: $ty,)+
+            dat_ia_openv: DatIaOpenvFunc,
+            dat_extension_op: DatExtensionOpFunc,
+            dat_strerror: DatStrerrorFunc,
+            dat_registry_list_providers: DatRegistryListProvidersFunc,
+            ; $($opt: $opt_ty,)+
+        }
+    };
+    ($($name:ident: $ty:ty,)+; $($opt:ident: $opt_ty:ty,)+) => {
         /// The functions of a registry library, by their names in C.
         pub struct Calls {
             $(#[doc = concat!("`", stringify!($name), "`.")] pub $name: $ty,)+
@@ -33,7 +45,7 @@ macro_rules! table {
     };
 }
 
-dat_api::for_each_function!(table);
+for_each_slot! { table }
 
 impl std::fmt::Debug for Calls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

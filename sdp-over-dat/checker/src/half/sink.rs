@@ -82,7 +82,6 @@ impl Sink {
         Ok(())
     }
 
-    /// SendSm.
     pub(crate) fn send_send_sm(&mut self, frame: &Frame) -> Result<(), Broken> {
         if self.offers.is_empty() {
             return Err(Broken::SendSm);
@@ -122,7 +121,6 @@ impl Sink {
         Ok(())
     }
 
-    /// SinkAvailCancel.
     pub(crate) fn send_sink_cancel(&mut self) -> Result<(), Broken> {
         if self.sinks.is_empty() || self.is_cancelling {
             return Err(Broken::Cancel);
@@ -131,7 +129,6 @@ impl Sink {
         Ok(())
     }
 
-    /// ModeChange.
     pub(crate) fn send_mode(&mut self, mode: Mode) -> Result<(), Broken> {
         if (self.mode, mode) != (Mode::Buffered, Mode::Combined) {
             return Err(Broken::ModeChange);
@@ -182,7 +179,6 @@ impl Sink {
         self.use_up_sink();
     }
 
-    /// SinkCancelAck.
     pub(crate) fn receive_sink_cancel_ack(&mut self) {
         self.sinks.clear();
         self.is_cancelling = false;

@@ -132,7 +132,6 @@ impl Source {
         }
     }
 
-    /// SinkCancelAck.
     pub(crate) fn send_sink_cancel_ack(&mut self) -> Result<(), Broken> {
         if !self.is_sink_cancelled {
             return Err(Broken::SinkCancelAck);
@@ -211,7 +210,6 @@ impl Source {
         }
     }
 
-    /// SinkAvailCancel.
     pub(crate) fn receive_sink_cancel(&mut self) {
         self.is_sink_cancelled = !self.sinks.is_empty();
     }

@@ -37,6 +37,22 @@ fn send(pair: &mut Pair, side: Side) -> Vec<u8> {
     kinds
 }
 
+/// Makes the passive end advertise memory for 150 bytes, `count` times.
+fn offer_sinks(pair: &mut Pair, count: usize) {
+    for _ in 0..count {
+        pair.passive.advertise_sink(150).expect("may advertise");
+    }
+}
+
+/// Makes the passive end refuse an advertisement of 200 bytes.
+fn refuse(pair: &mut Pair) {
+    pair.active.advertise(vec![1; 200], 1);
+    send(pair, Active);
+    deliver(pair, Passive);
+    pair.passive.connection.refuse_advert();
+    send(pair, Passive);
+}
+
 /// Delivers everything that is in flight to `side`.
 fn deliver(pair: &mut Pair, side: Side) {
     while pair.deliver(side) {}
@@ -72,7 +88,7 @@ const MODE_CHANGE: u8 = 0x07;
 #[test]
 fn a_waiting_reader_is_written_to() {
     let mut pair = pipelined();
-    pair.passive.advertise_sink(150).expect("may advertise");
+    offer_sinks(&mut pair, 1);
     pair.settle();
     pair.active.write(vec![1; 400]);
     assert_eq!(send(&mut pair, Active), [0x05, DATA, DATA, DATA]);
@@ -85,9 +101,7 @@ fn a_waiting_reader_is_written_to() {
 #[test]
 fn a_write_ends_where_the_bytes_end_and_takes_registered_memory_too() {
     let mut pair = pipelined();
-    for _ in 0..3 {
-        pair.passive.advertise_sink(150).expect("may advertise");
-    }
+    offer_sinks(&mut pair, 3);
     pair.settle();
     pair.active.write(vec![1; 40]);
     pair.active.advertise(vec![2; 200], 1);
@@ -104,9 +118,7 @@ fn short_runs_and_urgent_bytes_use_up_an_advertisement() {
         write_min: 50,
         ..SEVERAL_ADVERTS
     });
-    for _ in 0..3 {
-        pair.passive.advertise_sink(150).expect("may advertise");
-    }
+    offer_sinks(&mut pair, 3);
     pair.settle();
     pair.active.write(vec![1; 49]);
     assert_eq!(send(&mut pair, Active), [DATA]);
@@ -169,7 +181,7 @@ fn a_sink_asks_for_pipelined_mode_with_its_next_report() {
 fn a_request_is_sent_with_the_memory_for_its_answer() {
     let mut pair = pipelined();
     pair.passive.write(vec![7; 60]);
-    pair.passive.advertise_sink(150).expect("may advertise");
+    offer_sinks(&mut pair, 1);
     assert_eq!(send(&mut pair, Passive), [SINK_AVAIL]);
     deliver(&mut pair, Active);
     pair.active.read(usize::MAX);
@@ -187,9 +199,7 @@ fn an_end_whose_sinks_use_up_the_limit_sends_its_own_data() {
         ..SMALL
     };
     let mut pair = pipelined_with(one_each);
-    for _ in 0..2 {
-        pair.passive.advertise_sink(150).expect("may advertise");
-    }
+    offer_sinks(&mut pair, 2);
     assert_eq!(pair.passive.advertise_sink(150), None, "a third");
     pair.settle();
     pair.passive.advertise(vec![5; 300], 1);
@@ -205,9 +215,7 @@ fn data_that_crosses_a_sink_advertisement_uses_it_up() {
     // Messages with data, advertisements, and how many of these are written in the end.
     for (messages, adverts, valid) in [(0, 1, 1), (1, 1, 0), (2, 1, 0), (1, 2, 1), (2, 2, 0)] {
         let mut pair = pipelined();
-        for _ in 0..adverts {
-            pair.passive.advertise_sink(150).expect("may advertise");
-        }
+        offer_sinks(&mut pair, adverts);
         send(&mut pair, Passive);
         pair.active.write(vec![1; 100 * messages]);
         assert_eq!(send(&mut pair, Active).len(), messages);
@@ -225,7 +233,7 @@ fn an_advertisement_after_data_counts_it() {
     let mut pair = pipelined();
     pair.active.write(vec![1; 100]);
     pair.drain();
-    pair.passive.advertise_sink(150).expect("may advertise");
+    offer_sinks(&mut pair, 1);
     pair.settle();
     pair.active.write(vec![2; 150]);
     assert_eq!(send(&mut pair, Active), [0x05]);
@@ -242,7 +250,7 @@ fn an_advertisement_that_was_not_sent_is_withdrawn_by_data() {
             pair.active.write(vec![1; 100]);
         }
         send(&mut pair, Active);
-        pair.passive.advertise_sink(150).expect("may advertise");
+        offer_sinks(&mut pair, 1);
         deliver(&mut pair, Passive);
         assert!(pair.passive.sinks.is_empty());
         assert!(!send(&mut pair, Passive).contains(&SINK_AVAIL));
@@ -254,7 +262,7 @@ fn an_advertisement_that_was_not_sent_is_withdrawn_by_data() {
 #[test]
 fn a_sink_advertisement_revokes_those_of_the_source() {
     let mut pair = pipelined();
-    pair.passive.advertise_sink(150).expect("may advertise");
+    offer_sinks(&mut pair, 1);
     send(&mut pair, Passive);
     pair.active.advertise(vec![1; 200], 1);
     pair.active.advertise(vec![2; 200], 1);
@@ -279,7 +287,7 @@ fn a_source_advertisement_that_was_received_forbids_those_of_the_sink() {
 #[test]
 fn a_stale_sink_advertisement_revokes_nothing() {
     let mut pair = pipelined();
-    pair.passive.advertise_sink(150).expect("may advertise");
+    offer_sinks(&mut pair, 1);
     send(&mut pair, Passive);
     pair.active.write(vec![3; 50]);
     pair.active.advertise(vec![1; 200], 1);
@@ -296,9 +304,7 @@ fn a_stale_sink_advertisement_revokes_nothing() {
 fn a_cancel_of_memory_that_was_written_is_not_answered() {
     for cancel_first in [false, true] {
         let mut pair = pipelined();
-        for _ in 0..2 {
-            pair.passive.advertise_sink(150).expect("may advertise");
-        }
+        offer_sinks(&mut pair, 2);
         pair.settle();
         pair.active.write(vec![1; 300]);
         pair.passive.connection.cancel_sinks();
@@ -321,9 +327,7 @@ fn a_cancel_of_memory_that_was_written_is_not_answered() {
 #[test]
 fn a_cancel_is_answered_if_part_of_the_memory_was_not_written() {
     let mut pair = pipelined();
-    for _ in 0..2 {
-        pair.passive.advertise_sink(150).expect("may advertise");
-    }
+    offer_sinks(&mut pair, 2);
     pair.settle();
     pair.passive.connection.cancel_sinks();
     assert_eq!(send(&mut pair, Passive), [0x09]);
@@ -345,9 +349,7 @@ fn a_cancel_is_answered_if_part_of_the_memory_was_not_written() {
 fn a_cancel_of_memory_that_data_uses_up_is_not_answered() {
     for adverts in [1, 2] {
         let mut pair = pipelined();
-        for _ in 0..adverts {
-            pair.passive.advertise_sink(150).expect("may advertise");
-        }
+        offer_sinks(&mut pair, adverts);
         send(&mut pair, Passive);
         pair.passive.connection.cancel_sinks();
         send(&mut pair, Passive);
@@ -367,7 +369,7 @@ fn a_cancel_of_memory_that_data_uses_up_is_not_answered() {
 fn a_sink_advertisement_ends_the_cancel_of_the_source() {
     for then in [OnCancel::Send, OnCancel::TakeBack] {
         let mut pair = pipelined();
-        pair.passive.advertise_sink(150).expect("may advertise");
+        offer_sinks(&mut pair, 1);
         send(&mut pair, Passive);
         pair.active.advertise(vec![1; 200], 1);
         send(&mut pair, Active);
@@ -448,11 +450,7 @@ fn a_cancel_of_advertisements_that_a_refusal_dropped_is_answered() {
     for then in [OnCancel::Send, OnCancel::TakeBack] {
         for cancel_first in [false, true] {
             let mut pair = pipelined();
-            pair.active.advertise(vec![1; 200], 1);
-            send(&mut pair, Active);
-            deliver(&mut pair, Passive);
-            pair.passive.connection.refuse_advert();
-            send(&mut pair, Passive);
+            refuse(&mut pair);
             pair.active.advertise(vec![2; 200], 1);
             assert_eq!(send(&mut pair, Active), [SRC_AVAIL]);
             if cancel_first {
@@ -479,11 +477,7 @@ fn a_cancel_of_advertisements_that_a_refusal_dropped_is_answered() {
 fn an_advertisement_that_crosses_a_refusal_is_sent_again() {
     for crosses in [false, true] {
         let mut pair = pipelined();
-        pair.active.advertise(vec![1; 200], 1);
-        send(&mut pair, Active);
-        deliver(&mut pair, Passive);
-        pair.passive.connection.refuse_advert();
-        send(&mut pair, Passive);
+        refuse(&mut pair);
         if !crosses {
             deliver(&mut pair, Active);
         }
@@ -501,7 +495,7 @@ fn an_advertisement_that_crosses_a_refusal_is_sent_again() {
 fn a_sink_advertisement_that_crosses_a_change_of_mode_is_used_up_as_before() {
     for (before, after) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
         let mut pair = pipelined();
-        pair.passive.advertise_sink(150).expect("may advertise");
+        offer_sinks(&mut pair, 1);
         send(&mut pair, Passive);
         pair.active.write(vec![1; 100 * before]);
         send(&mut pair, Active);
@@ -528,7 +522,7 @@ fn a_sink_advertisement_that_crosses_a_change_of_mode_is_used_up_as_before() {
 #[test]
 fn a_source_leaves_pipelined_mode_when_nothing_is_advertised() {
     let mut pair = pipelined();
-    pair.passive.advertise_sink(150).expect("may advertise");
+    offer_sinks(&mut pair, 1);
     pair.settle();
     pair.active.connection.go_buffered();
     assert_eq!(send(&mut pair, Active), []);
@@ -545,7 +539,7 @@ fn the_end_of_the_stream_retires_sink_advertisements() {
     for cancels in [false, true] {
         for crosses in [false, true] {
             let mut pair = pipelined();
-            pair.passive.advertise_sink(150).expect("may advertise");
+            offer_sinks(&mut pair, 1);
             send(&mut pair, Passive);
             if !crosses {
                 deliver(&mut pair, Active);
@@ -571,7 +565,7 @@ fn the_end_of_the_stream_retires_sink_advertisements() {
 fn memory_of_a_reader_that_shuts_down_is_released() {
     for is_written in [false, true] {
         let mut pair = pipelined();
-        pair.passive.advertise_sink(150).expect("may advertise");
+        offer_sinks(&mut pair, 1);
         pair.settle();
         pair.passive.connection.shut_receive();
         if is_written {

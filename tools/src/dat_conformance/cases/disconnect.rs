@@ -190,10 +190,7 @@ fn uses_again(link: Link, side: &mut Side<'_>) -> Result<()> {
         link.ep.disconnect(Close::Abrupt)?;
         ends_once(&link, side)?;
         link.ep.reset()?;
-        let (address, conn_qual) = side.receive_address()?;
-        let connected = link
-            .ep
-            .connect(address, conn_qual, Some(side.patience()), &[]);
+        let connected = link.connect_again(side);
         connected.with_context(|| format!("round {round}"))?;
         link.send(&region, 0, 64, 1)?;
         expect::done(&link.kit.request, 1, side)?;
@@ -208,15 +205,8 @@ fn is_used_again(link: Link, side: &mut Side<'_>) -> Result<()> {
         ends_once(&link, side)?;
         link.ep.reset()?;
         link.recv(&region, 0, 64, 1)?;
-        let (_psp, request) = crate::link::listen(side, &link.kit)?;
-        request.accept(Some(&link.ep), &[])?;
-        expect::connection_event(
-            &link.ep,
-            &link.kit.connect,
-            &[ConnectionKind::Established],
-            side,
-        )
-        .with_context(|| format!("round {round}"))?;
+        let accepted = link.accept_again(side);
+        accepted.with_context(|| format!("round {round}"))?;
         let received = expect::done(&link.kit.recv, 1, side)?;
         ensure!(received.transferred == 64, "{} bytes", received.transferred);
         side.barrier("round")?;

@@ -276,7 +276,8 @@ fn sends_segment(spoil: fn(&mut DatLmrTriplet)) -> impl Fn(Link, &mut Side<'_>) 
     }
 }
 
-fn receives_nothing(link: Link, side: &mut Side<'_>) -> Result<()> {
+/// Checks that a message whose post was refused is not received.
+pub(super) fn receives_nothing(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(LEN)?;
     link.recv(&region, 0, LEN, 1)?;
     side.send("posted", &[])?;
@@ -315,11 +316,7 @@ fn fails_and_recovers(link: Link, side: &mut Side<'_>) -> Result<()> {
     expect::with_status(&link.kit.request, 1, DtoStatus::RemoteAccess, side)?;
     expect::connection_event(&link.ep, &link.kit.connect, BROKEN, side)?;
     link.ep.reset()?;
-    let (address, conn_qual) = side.receive_address()?;
-    let connected = link
-        .ep
-        .connect(address, conn_qual, Some(side.patience()), &[]);
-    connected.context("connecting again")?;
+    link.connect_again(side).context("connecting again")?;
     link.send(&region, 0, 64, 2)?;
     expect::done(&link.kit.request, 2, side)?;
     side.barrier("over")
@@ -334,14 +331,7 @@ fn recovers(link: Link, side: &mut Side<'_>) -> Result<()> {
     link.ep.reset()?;
     expect::in_state(&link.ep, EpState::Unconnected)?;
     link.recv(&region, 0, LEN, 2)?;
-    let (_psp, request) = crate::link::listen(side, &link.kit)?;
-    request.accept(Some(&link.ep), &[])?;
-    expect::connection_event(
-        &link.ep,
-        &link.kit.connect,
-        &[ConnectionKind::Established],
-        side,
-    )?;
+    link.accept_again(side)?;
     expect::done(&link.kit.recv, 2, side)?;
     side.barrier("over")
 }

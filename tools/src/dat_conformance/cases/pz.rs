@@ -4,6 +4,7 @@ use anyhow::Result;
 use dat_api::abi::*;
 use dat_api::{CompletionFlags, Privileges, Pz, Region};
 
+use super::protection::receives_nothing;
 use crate::case::cases;
 use crate::expect;
 use crate::kit::Kit;
@@ -75,15 +76,4 @@ fn sends_from_other_zone(link: Link, side: &mut Side<'_>) -> Result<()> {
         )?,
     }
     side.barrier("over")
-}
-
-fn receives_nothing(link: Link, side: &mut Side<'_>) -> Result<()> {
-    let region = link.kit.region(LEN)?;
-    link.recv(&region, 0, LEN, 1)?;
-    side.send("posted", &[])?;
-    side.barrier("over")?;
-    if let Some(dat_api::Event::Dto(completion)) = link.kit.recv.dequeue()? {
-        anyhow::ensure!(!completion.status.is_success(), "a message was received");
-    }
-    Ok(())
 }

@@ -23,7 +23,6 @@ const SOFTWARE_PROVIDER: &str = "libdapl-iwarp.so";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Device {
-    /// The name of the verbs device.
     pub(super) name: String,
     /// The names of its network devices.
     net_devices: Vec<String>,

@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {
     /// The part of the configuration, in one word.
