@@ -6,7 +6,7 @@
 #
 # This script is not in `jobs`, because figures are no test.
 . "$(dirname "$0")/programs/sdp.sh"
-rounds=${1:-3} port=18900 pings=${2:-300} pieces=${3:-400}
+rounds=${1:-3} port=18900 listed= pings=${2:-300} pieces=${3:-400}
 rsocket=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so
 gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -o "$work/stream" "$here/stream.c" || exit 1
 
@@ -28,10 +28,11 @@ one() {
     wait_until grep -q LISTENS "$work/server" || return
     by "$stack" "$work/stream" visit "$address" $port "$what" "$count" > "$work/figure" 2> "$work/said" &
     local client=$!
-    if [ "$stack" = sdp ]; then
-        sleep 1.5
+    # A connection is not listed while it is measured.
+    while [ "$what" = "$listed" ] && kill -0 $client 2> /dev/null; do
         "$opsrun" ss -H >> "$work/listed"
-    fi
+        sleep 0.1
+    done
     wait $client || { echo "$stack $what failed: $(cat "$work/said" "$work/server")" >&2; kill $server; }
     wait $server
     cat "$work/figure"
@@ -44,6 +45,8 @@ median() {
 for device in rxe0=10.9.9.1 siw0=10.9.10.1; do
     : > "$work/listed"
     rm -f "$work"/figures-*
+    listed=bulk one sdp "${device#*=}" bulk "$pieces" > /dev/null
+    carried "${device%=*}"
     for _ in $(seq "$rounds"); do
         for what in ping bulk; do
             count=$pings
@@ -53,7 +56,6 @@ for device in rxe0=10.9.9.1 siw0=10.9.10.1; do
             done
         done
     done
-    carried "${device%=*}"
     for what in "ping:64 B ping-pong, half a round trip:us" "bulk:64 KiB writes, one way:MB/s"; do
         IFS=: read -r key title unit <<< "$what"
         row="| ${device%=*} | $title | $unit |"
