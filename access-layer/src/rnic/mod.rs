@@ -28,6 +28,7 @@
 //!   event that ends the connection is delivered.
 
 mod adaptive_spin;
+mod arbiter;
 mod attr;
 mod blocking;
 mod cm;
@@ -40,6 +41,7 @@ mod upcall;
 mod upcall_queue;
 mod waker;
 
+pub use arbiter::{Arbiter, Phase, Todo};
 pub use attr::{NamedAttr, RnicAttr, RnicConfig};
 pub use cm::{
     AcceptParams, ConnectParams, ConnectionEvent, ListenAddress, RequestInfo, SocketFault,
