@@ -1,6 +1,5 @@
 //! An adapter: the parts of an RNIC that its calls and the engine's thread use.
 
-use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use access_layer::rnic::{EventUpcall, RnicError};
@@ -28,15 +27,12 @@ impl Adapter {
     pub(crate) fn open(config: Config, upcall: Arc<dyn EventUpcall>) -> Result<Self, RnicError> {
         let shared = Arc::new(Shared::open(config, upcall)?);
         let cqs = Arc::<Cqs>::default();
-        let (events, channel) = (
-            shared.device.event_fd()?,
-            shared.channel.as_fd().as_raw_fd(),
-        );
-        shared.engine.watch(events, Source::Device)?;
-        shared.engine.watch(channel, Source::Channel)?;
+        shared
+            .engine
+            .watch(shared.device.event_fd()?, Source::Device)?;
         Ok(Self {
+            reader: Reader::open(shared.clone(), cqs.clone())?,
             cm: Cm::open(shared.clone())?,
-            reader: Reader::new(shared.clone(), cqs.clone()),
             qps: Arc::default(),
             cqs,
             shared,

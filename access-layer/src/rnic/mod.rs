@@ -27,6 +27,7 @@
 //!   it was suppressed and succeeded. All completions of a connection are in their CQs before the
 //!   event that ends the connection is delivered.
 
+mod arbiter;
 mod attr;
 mod blocking;
 mod cm;
@@ -39,6 +40,7 @@ mod upcall;
 mod upcall_queue;
 mod waker;
 
+pub use arbiter::{Arbiter, Phase, Todo};
 pub use attr::{NamedAttr, RnicAttr, RnicConfig};
 pub use cm::{
     AcceptParams, ConnectParams, ConnectionEvent, ListenAddress, RequestInfo, SocketFault,

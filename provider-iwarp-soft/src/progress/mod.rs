@@ -11,7 +11,6 @@
 //!
 //! | File | Contents |
 //! |---|---|
-//! | [`attendance`] | which threads serve the adapter at the moment |
 //! | [`place`] | the state of one connection: armed, polled or closed |
 //! | [`conn_set`] | the set of armed connections |
 //! | [`conn_socket`] | a connection's descriptors, and the calls of the threads to its queue pair |
@@ -21,7 +20,8 @@
 //! drives the polled ones in every call, and finds the armed ones by polling the set. A connection
 //! that pollers find in the set repeatedly becomes a polled one. If no thread has polled for a tick
 //! of a millisecond, the engine arms all connections and serves the set. While records are received
-//! for a consumer that makes no calls, and a processor is free, the engine polls.
+//! for a consumer that makes no calls, and a processor is free, the engine polls. The [`Arbiter`]
+//! selects the threads.
 //!
 //! # Cost
 //!
@@ -29,7 +29,6 @@
 //! carrier. One poll in [`SET_INTERVAL`] polls the set, which is a system call. An idle adapter
 //! costs nothing: no timer runs while no thread polls.
 
-mod attendance;
 pub(crate) mod conn_set;
 pub(crate) mod conn_socket;
 pub(crate) mod event_order;
@@ -41,9 +40,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{Arm, RnicError};
+use access_layer::rnic::{Arbiter, Arm, Phase, RnicError, Todo};
 use arc_swap::ArcSwap;
-use attendance::{Attendance, Begun, Sleep, Todo};
 use conn_set::{ConnSet, Ready};
 use conn_socket::{Arming, ConnSocket, Driver};
 use host::locks::lock;
@@ -54,6 +52,10 @@ pub(crate) use place::Place;
 /// The connections that every poll drives, at one time.
 pub(crate) type PolledList = Arc<Vec<Arc<ConnSocket>>>;
 
+/// The time without a poll after which the engine takes over.
+const TICK: Duration = Duration::from_millis(1);
+/// The time for which the engine polls before it checks its other sources.
+const SLICE: Duration = Duration::from_micros(50);
 /// Maximum number of connections that every poll drives.
 const POLLED_MAX: usize = 8;
 /// The number of drives per poll of the set, while there are polled connections.
@@ -79,13 +81,11 @@ pub(crate) struct Progress {
     sockets: Mutex<HashMap<Key, Weak<ConnSocket>>>,
     /// Connections that every poll drives. Replaced as a whole, so that a poll takes no lock.
     polled: ArcSwap<Vec<Arc<ConnSocket>>>,
-    attendance: Attendance,
+    arbiter: Arbiter,
     /// The number of drives since the last poll of the set.
     since_set: AtomicU32,
     /// The number of armed connections that pollers found ready since a consumer slept last.
     finds: AtomicU32,
-    /// True once the engine serves this adapter.
-    is_started: AtomicBool,
     /// True if the process has a processor for an engine that polls.
     may_spin: AtomicBool,
 }
@@ -99,10 +99,10 @@ impl Progress {
             set,
             sockets: Mutex::default(),
             polled: ArcSwap::default(),
-            attendance: Attendance::new(),
+            // A consumer that wakes polls before it sleeps again.
+            arbiter: Arbiter::new(Duration::ZERO),
             since_set: AtomicU32::new(0),
             finds: AtomicU32::new(0),
-            is_started: AtomicBool::new(false),
             may_spin: AtomicBool::new(has_processor_to_spin()),
         }))
     }
@@ -117,19 +117,15 @@ impl Progress {
 
     /// Makes the engine serve the set from now on. Called before the first connection is armed.
     fn start(self: &Arc<Self>) -> Result<(), RnicError> {
-        if self.is_started.load(Ordering::Acquire) {
+        if !self.arbiter.is(Phase::Closed) {
             return Ok(());
         }
-        self.attendance.begin(|| {
-            if self.is_started.load(Ordering::Acquire) {
-                return Ok(Begun::Before);
-            }
+        self.arbiter.begin(|| {
             self.engine.enlist(self.key, self.clone())?;
-            self.engine
-                .watch(self.key, self.set.as_fd(), Interest::Readable)
-                .map_err(RnicError::Os)?;
-            self.is_started.store(true, Ordering::Release);
-            Ok(Begun::Now)
+            let watched = self
+                .engine
+                .watch(self.key, self.set.as_fd(), Interest::Readable);
+            watched.map_err(RnicError::Os)
         })
     }
 
@@ -140,23 +136,23 @@ impl Progress {
 
     /// The number of polls so far, which wraps.
     pub(crate) fn polls(&self) -> u32 {
-        self.attendance.polls()
+        self.arbiter.polls()
     }
 
     /// Records a poll of a consumer that has taken completions and therefore need not make progress
     /// now. Progress is the engine's task if a consumer found none and does not drive.
     #[inline]
     pub(crate) fn note_poll(&self) {
-        self.attendance.on_poll(|todo| self.act(todo));
+        self.arbiter.on_poll(|todo| self.act(todo));
     }
 
     /// Makes progress on every connection that may have work, on the calling thread of a consumer.
     pub(crate) fn drive(&self) {
-        let has_slept = self.attendance.is_slept_on();
         // After the wake-up of a consumer that slept long, the engine waits for the set again only
         // once the event that woke the consumer is handled. Otherwise that event would also wake
         // the engine.
-        let is_rare = self.attendance.is_slept_on_without_timer();
+        let is_rare = self.arbiter.is(Phase::QuietSleeper);
+        let has_slept = is_rare || self.arbiter.is(Phase::Sleeper);
         if !is_rare {
             self.note_poll();
         }
@@ -221,7 +217,7 @@ impl Progress {
 
     /// Called by a consumer that has armed all connections and is about to sleep.
     fn begin_sleep(&self) -> Arm {
-        let sleep = self.attendance.on_sleep(|todo| self.act(todo));
+        let arm = self.arbiter.on_sleep(None, |todo| self.act(todo));
         // A poller may have adopted a connection after the first check of the list. From here on no
         // poller adopts one until a consumer polls again.
         if !self.polled.load().is_empty() && !self.arm_polled() {
@@ -229,10 +225,7 @@ impl Progress {
             self.engine.expire(self.key);
             return Arm::HasWork;
         }
-        match sleep {
-            Sleep::OnSet => Arm::Sleep,
-            Sleep::OnWaker => Arm::Attended,
-        }
+        arm
     }
 
     /// Arms the polled connections. Returns `false` if one has work or is held by another thread.
@@ -263,7 +256,7 @@ impl Progress {
     /// called with the connection's lock held, so that the list agrees with the connection's
     /// [`Place`].
     fn adopt(&self, socket: &Arc<ConnSocket>) -> bool {
-        self.attendance.while_polled(|| {
+        self.arbiter.while_polled(|| {
             // The new list contains all connections of the former list, so this drop ends none.
             drop(self.change_polled(|all| all.push(socket.clone())));
         })
@@ -271,12 +264,12 @@ impl Progress {
 
     /// True while consumers poll.
     pub(crate) fn is_polled(&self) -> bool {
-        self.attendance.is_polled()
+        self.arbiter.is(Phase::Pollers)
     }
 
     /// True if consumers or the engine poll and there is room for one more polled connection.
     pub(crate) fn can_adopt(&self) -> bool {
-        (self.attendance.is_polled() || self.attendance.is_spinning())
+        (self.arbiter.is(Phase::Pollers) || self.arbiter.is(Phase::Spinner))
             && self.polled.load().len() < POLLED_MAX
     }
 
@@ -296,15 +289,12 @@ impl Progress {
     }
 
     fn act(&self, todo: Todo) {
-        if !self.is_started.load(Ordering::Acquire) {
-            return;
-        }
         if let Some(listens) = todo.engine_listens {
             self.listen(listens);
         }
         if todo.tick {
-            let at = Instant::now() + attendance::TICK;
-            self.engine.set_deadline(self.key, Some(at));
+            self.engine
+                .set_deadline(self.key, Some(Instant::now() + TICK));
         }
     }
 
@@ -331,12 +321,12 @@ impl Progress {
             std::thread::sleep(BUSY_PAUSE);
         }
         if served.has_moved && self.may_spin.load(Ordering::Relaxed) {
-            self.attendance.on_find(|todo| self.act(todo));
+            self.arbiter.on_find(|todo| self.act(todo));
         }
-        if self.attendance.is_spinning() {
+        if self.arbiter.is(Phase::Spinner) {
             // In this state the timer has no other use.
             self.engine.expire(self.key);
-        } else if self.attendance.is_engines() {
+        } else if self.arbiter.is(Phase::Engine) {
             self.listen(true);
         }
     }
@@ -350,7 +340,7 @@ impl Progress {
                 served.busy += usize::from(!socket.drive(Driver::Engine, descriptor));
                 if socket.has_moved() {
                     served.has_moved = true;
-                    if self.attendance.is_spinning() && self.can_adopt() {
+                    if self.arbiter.is(Phase::Spinner) && self.can_adopt() {
                         socket.service.start_polling(&socket);
                     }
                 }
@@ -362,9 +352,9 @@ impl Progress {
     /// Polls for a slice on the engine's thread. Drives the connections that earlier slices adopted
     /// directly, and polls the set once for all others.
     fn spin(&self) {
-        let end = Instant::now() + attendance::SLICE;
+        let end = Instant::now() + SLICE;
         let mut has_found = self.serve_ready().has_moved;
-        while self.attendance.is_spinning() && Instant::now() < end {
+        while self.arbiter.is(Phase::Spinner) && Instant::now() < end {
             for socket in self.polled.load().iter() {
                 has_found |= socket.has_record();
                 if socket.may_have_work() {
@@ -373,7 +363,7 @@ impl Progress {
             }
             std::hint::spin_loop();
         }
-        self.attendance.on_slice(has_found, |todo| self.act(todo));
+        self.arbiter.on_slice(has_found, |todo| self.act(todo));
         // There may be more runnable threads than processors.
         std::thread::yield_now();
     }
@@ -402,14 +392,14 @@ impl Source for Progress {
 
     /// Called at the end of a tick, and at the beginning of a slice.
     fn on_deadline(self: Arc<Self>, key: Key) {
-        self.attendance.on_tick(|todo| self.act(todo));
-        if self.attendance.is_spinning() {
+        self.arbiter.on_tick(|todo| self.act(todo));
+        if self.arbiter.is(Phase::Spinner) {
             self.spin();
-            if self.attendance.is_spinning() {
+            if self.arbiter.is(Phase::Spinner) {
                 return self.engine.expire(key);
             }
         }
-        if !self.attendance.is_engines() {
+        if !self.arbiter.is(Phase::Engine) {
             return;
         }
         for _ in 0..ARM_ROUNDS {
@@ -421,8 +411,7 @@ impl Source for Progress {
             }
         }
         // A consumer holds a connection at the moment, or a peer sends without a pause.
-        let at = Instant::now() + attendance::TICK;
-        self.engine.set_deadline(key, Some(at));
+        self.engine.set_deadline(key, Some(Instant::now() + TICK));
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{Arm, Rnic, SendOp};
+use access_layer::rnic::{Arm, Phase, Rnic, SendOp};
 
 use super::conn_socket::ConnSocket;
 use crate::conn::Conn;
@@ -131,10 +131,10 @@ fn the_engine_polls_for_a_target_that_makes_no_calls_and_then_sleeps() {
         while !has_spun {
             assert!(Instant::now() < deadline, "the engine does not poll");
             write_and_observe(client, server, 20, || {
-                has_spun |= progress.attendance.is_spinning() && !is_armed();
+                has_spun |= progress.arbiter.is(Phase::Spinner) && !is_armed();
             });
         }
-        while !(progress.attendance.is_engines() && is_armed()) {
+        while !(progress.arbiter.is(Phase::Engine) && is_armed()) {
             assert!(Instant::now() < deadline, "the engine does not sleep");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -150,12 +150,12 @@ fn the_engine_does_not_poll_without_a_free_processor() {
         // The engine may have decided to poll while the connection moved. It polls before it serves
         // the first of these rounds.
         write_and_wait(client, server, 1);
-        while progress.attendance.is_spinning() {
+        while progress.arbiter.is(Phase::Spinner) {
             std::thread::yield_now();
         }
         for _ in 0..20 {
             write_and_wait(client, server, 10);
-            assert!(!progress.attendance.is_spinning());
+            assert!(!progress.arbiter.is(Phase::Spinner));
         }
     });
 }
