@@ -378,8 +378,8 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// Reports events to `watch` from now on, beginning with the events that have already happened.
     fn watch(&self, watch: Arc<dyn Watch>);
 
-    /// Polls until bytes can be received, `polls` times at most, on the calling thread. Returns true
-    /// if they can. The watch may receive events late until [`OffloadStream::end_polling`]. A
+    /// Polls until bytes can be received, `polls` times at most, on the calling thread. Returns
+    /// true if they can. The watch may receive events late until [`OffloadStream::end_polling`]. A
     /// protocol whose thread need not be woken for each message returns false at once.
     fn poll_readable(&self, _polls: u32) -> bool {
         false

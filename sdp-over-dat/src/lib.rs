@@ -83,9 +83,9 @@
 //! its user has closed it, its dispatchers are attached to the CNO on which the stack's thread
 //! sleeps. So a program that waits for many sockets by `poll` sleeps on the descriptors of their
 //! watches, and the stack's thread updates these. While its user polls by
-//! [`SdpStream::poll_readable`], the dispatchers are detached, and a message wakes no thread. A tick
-//! of 10 ms detects that the user has stopped. Bytes that a call could not send for want of
-//! credits are sent by the next call, or by the stack's thread a tick of 10 ms later.
+//! [`SdpStream::poll_readable`], the dispatchers are detached, and a message wakes no thread; a
+//! tick of 10 ms detects that the user has stopped. Bytes that a call could not send for want of
+//! credits are sent by the next call, or by the stack's thread a tick later.
 //!
 //! A sleep in a dispatcher or in the CNO uses the provider's progress operations: it arms, sleeps
 //! on the provider's descriptors, and drives.

@@ -101,7 +101,8 @@ fn a_watch_is_notified_while_another_thread_sleeps_in_a_call() -> Result<()> {
     })
 }
 
-/// Polls until a byte can be read. A peer on a busy machine may need more polls than one call makes.
+/// Polls until a byte can be read. A peer on a busy machine may need more polls than one call
+/// makes.
 fn read_by_polling(mut here: &SdpStream) -> Result<u8> {
     until!(here.poll_readable(1000), "no byte is found by polling");
     let mut byte = [0];
