@@ -31,6 +31,11 @@ impl WaitQueue {
         self.seq.load(Ordering::Acquire)
     }
 
+    /// Returns true while a thread sleeps.
+    pub(crate) fn has_sleepers(&self) -> bool {
+        self.sleepers.load(Ordering::SeqCst) > 0
+    }
+
     /// Wakes all sleeping threads. Makes no system call if none sleeps.
     pub(crate) fn wake(&self) {
         self.seq.fetch_add(1, Ordering::SeqCst);
@@ -58,7 +63,7 @@ impl WaitQueue {
     }
 
     fn wake_sleepers(&self) {
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
+        if self.has_sleepers() {
             // Waking cannot fail, because the word is valid memory of this process.
             let _ = futex::wake(&self.seq, futex::Flags::PRIVATE, u32::MAX >> 1);
         }

@@ -34,6 +34,7 @@ pub unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
+    polling::end_all();
     if operation == EPOLL_CTL_ADD && table::has_listeners() {
         offer::take_over(fd);
     }

@@ -6,9 +6,10 @@
 //! [`AdaptiveSpin`](host::adaptive_spin::AdaptiveSpin) decides, receives after a poll that finds
 //! nothing sleep at once.
 //!
-//! While a thread polls, the descriptor does not show new events. The hooks of `poll`, `select` and
-//! `epoll_wait` therefore call [`end_all`] first. A thread that waits by a system call of its own,
-//! or for a descriptor that another thread polls, sees the events some 20 ms late, once.
+//! While a thread polls, the descriptor does not show new events. The hooks of `poll`, `select`,
+//! `epoll_wait` and `epoll_ctl` therefore call [`end_all`] first. A thread that waits by a system
+//! call of its own, or for a descriptor that another thread polls, sees the events some 20 ms late,
+//! once.
 //!
 //! System calls of a receive that polls: two for the signal mask, one in 16 polls that yields, and
 //! those of the provider's poll. RDMA devices are polled without a system call.
@@ -47,7 +48,8 @@ impl Socket {
     /// # Errors
     /// `EINTR` if a signal has ended the receive.
     pub(super) fn poll_readable(&self, ends_by_any_signal: bool) -> Result<bool, Errno> {
-        if !self.spin.is_worth_it() {
+        // Threads that sleep on the stream need the protocol's thread.
+        if self.observer.wait_queue().has_sleepers() || !self.spin.is_worth_it() {
             return Ok(false);
         }
         // The handlers run afterwards, so that none is missed by the sleep that follows.
