@@ -570,7 +570,6 @@ print(*(errno.errorcode.get(it, it) for it in (
 fn a_connect_without_blocking_fails_later_where_tcp_is_not_permitted() -> Result<()> {
     let rules = "use tcp listen * *:*\nuse sdp connect * *:* within=100ms\n";
     let (_dir, path) = rule_file(rules)?;
-    let path = path.display().to_string();
     let output = opsrun(&["--rules", &path, "python3", "-c", CONNECTS_IN_VAIN])?;
     let printed = "ECONNREFUSED 0 ECONNABORTED EINPROGRESS\n";
     ensure!(text(&output.stdout) == printed, "{output:?}");
