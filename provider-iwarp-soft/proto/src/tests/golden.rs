@@ -8,7 +8,6 @@ use crate::{
     Delivery, MpaError, Msn, PeerTerminate, ProtocolError, Role, Stag, TerminateCode, TransmitFpdu,
     WorkKind,
     wire::{
-        fpdu, marker,
         mpa::RtrKind,
         rdmap::{AtomicOp, Opcode},
     },
@@ -279,38 +278,6 @@ fn terminate_of_the_start_up_needs_no_connection() {
     let fpdu = TransmitFpdu::terminate(&ProtocolError::without_segment(code));
     assert_eq!(fpdu.header(), &hex(B8)[..24]);
     assert_eq!(Msn::FIRST, Msn(1));
-}
-
-/// Inserts markers into an FPDU that is sent at `position`, and renews its CRC.
-fn with_markers(position: u64, fpdu: &[u8]) -> Vec<u8> {
-    let (covered, _) = fpdu.split_at(fpdu.len() - fpdu::CRC_LEN);
-    let mut bytes = Vec::new();
-    let mut at = 0;
-    for marker in marker::markers(position, fpdu.len()) {
-        bytes.extend_from_slice(&covered[at..marker.at]);
-        bytes.extend_from_slice(&marker.emit());
-        at = marker.at;
-    }
-    bytes.extend_from_slice(&covered[at..]);
-    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes) as u32;
-    bytes.extend_from_slice(&fpdu::crc_field(crc));
-    assert_eq!(bytes.len(), marker::total_len(position, fpdu.len()));
-    bytes
-}
-
-#[test]
-fn markers_of_group_m_are_covered_by_the_crc() {
-    let m2 =
-        hex("00000000 00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 7a61e971");
-    let mut engine = initiator(None);
-    engine.post_send(1, b"hello".to_vec());
-    assert_eq!(with_markers(0, &on_wire(&mut engine)), m2);
-
-    engine.post_send(2, (0..600).map(|index| index as u8).collect());
-    let m3 = with_markers(36, &on_wire(&mut engine));
-    assert_eq!(m3[..2], [0x02, 0x6a]);
-    assert_eq!(m3[476 - 4..476 + 8], hex("c4c5c6c7 000001dc c8c9cacb"));
-    assert_eq!(m3[m3.len() - 8..], hex("54555657 29576b55"));
 }
 
 impl Engine {

@@ -423,24 +423,6 @@ fn invalidation_and_solicited_event_reach_the_receiver() {
 }
 
 #[test]
-fn immediate_data_consumes_a_receive() {
-    let mut pair = Pair::operational(3);
-    pair.responder.post_receive(1, 0);
-    let data = *b"12345678";
-    pair.initiator
-        .post(1, immediate(data, true), Vec::new(), false);
-    pair.run();
-    let expected = Delivery::Receive {
-        token: 1,
-        len: 0,
-        solicited: true,
-        invalidate: None,
-        immediate: Some(data),
-    };
-    assert_eq!(pair.responder.deliveries(), [expected]);
-}
-
-#[test]
 fn immediate_data_reports_the_length_of_the_write_before_it() {
     let write = |to| write(0x10, to);
     let immediate = || immediate([7; 8], false);
