@@ -23,11 +23,7 @@ fn one_sided_work_completes_at_a_target_that_never_calls() {
     let (from, to) = (a.memory(1 << 20), b.memory(1 << 20));
     for round in 2..20 {
         from.fill(round);
-        client.post(
-            1,
-            SendOp::Write(to.remote(0, 1 << 20)),
-            &[from.sge(0, 1 << 20)],
-        );
+        client.write(1, to.remote(0, 1 << 20), &[from.sge(0, 1 << 20)]);
         until("the last byte of a Write", || {
             to.copy((1 << 20) - 1, 1) == patterned(round + (1 << 20) - 1, 1)
         });
@@ -48,14 +44,14 @@ fn a_program_that_posts_and_polls_memory_only_is_served_by_the_engine() {
             for round in 1..=100_u8 {
                 until("ping", || theirs.copy(0, 1) == [round]);
                 theirs.set(8, round);
-                server.post(1, SendOp::Write(mine.remote(8, 1)), &[theirs.sge(8, 1)]);
+                server.write(1, mine.remote(8, 1), &[theirs.sge(8, 1)]);
             }
         });
         for round in 1..=100_u8 {
             mine.set(0, round);
             // Each Write is posted twice, so that the second could be held back.
             for _ in 0..2 {
-                client.post(1, SendOp::Write(theirs.remote(0, 1)), &[mine.sge(0, 1)]);
+                client.write(1, theirs.remote(0, 1), &[mine.sge(0, 1)]);
             }
             until("pong", || mine.copy(8, 1) == [round]);
         }
@@ -72,7 +68,7 @@ fn a_program_that_polled_before_its_first_connection_is_served_by_the_engine() {
     let (client, _server) = connected(&a, &b);
     let (from, to) = (a.memory(64), b.memory(64));
     from.fill(1);
-    client.post(1, SendOp::Write(to.remote(0, 64)), &[from.sge(0, 64)]);
+    client.write(1, to.remote(0, 64), &[from.sge(0, 64)]);
     until("a Write", || to.copy(63, 1) == patterned(64, 1));
 }
 
@@ -89,7 +85,7 @@ fn a_program_that_checks_queues_without_driving_is_served_by_the_engine() {
         }
     };
     (0..1000).for_each(|_| look());
-    client.post(1, SendOp::Write(to.remote(0, 64)), &[from.sge(0, 64)]);
+    client.write(1, to.remote(0, 64), &[from.sge(0, 64)]);
     let deadline = Instant::now() + DEADLINE;
     while to.copy(63, 1) != patterned(64, 1) {
         assert!(Instant::now() < deadline, "a Write");
@@ -109,11 +105,7 @@ fn delayed_requests_are_sent_even_if_their_consumer_never_polls_again() {
         }
         for part in 0..4 {
             mine.set(part, round);
-            client.post(
-                1,
-                SendOp::Write(theirs.remote(part, 1)),
-                &[mine.sge(part, 1)],
-            );
+            client.write(1, theirs.remote(part, 1), &[mine.sge(part, 1)]);
         }
         until("the last of a burst", || theirs.copy(3, 1) == [round]);
         client.poll_all(&client.send_cq);
@@ -220,11 +212,7 @@ fn a_blocked_sender_makes_room_for_itself() {
     let waker = Arc::new(Waker::new());
     a.recorder.wake_on(11, &waker);
     for id in 0..8 {
-        client.post(
-            id,
-            SendOp::Write(to.remote(0, 4 << 20)),
-            &[from.sge(0, 4 << 20)],
-        );
+        client.write(id, to.remote(0, 4 << 20), &[from.sge(0, 4 << 20)]);
     }
     for id in 0..8 {
         assert_eq!(blocked(&client, &client.send_cq, &waker).wr_id, id);

@@ -174,7 +174,7 @@ fn small_reads_are_cut_at_the_pages_of_their_source() {
         rkey: 0x1234,
         len: 16,
     };
-    client.post(1, SendOp::Read(source), &[memory.sge(0, 16)]);
+    client.read(1, source, &[memory.sge(0, 16)]);
     // Sink TO, length and source TO of both Read Requests.
     let fields = |fpdu: Vec<u8>| {
         let number = |at: usize, len| {

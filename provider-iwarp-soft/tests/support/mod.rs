@@ -15,6 +15,7 @@ pub mod testbed;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -406,6 +407,12 @@ impl Node {
         self.rnic.listen(&address, ListenToken(7)).unwrap()
     }
 
+    /// Makes a consumer's socket a service point.
+    pub fn arm(&self, socket: RawFd, token: u64) -> SoftArmed {
+        let token = ListenToken(token);
+        self.rnic.arm_socket(socket, &[], token).unwrap()
+    }
+
     pub fn memory(&self, len: usize) -> Memory {
         Memory::new(self, vec![0; len], ALL_RIGHTS)
     }
@@ -577,16 +584,26 @@ impl Side<'_> {
     }
 
     pub fn try_post(&self, wr_id: u64, op: SendOp, sgl: &[Sge]) -> Result<(), RnicError> {
-        let wr = SendWr {
-            wr_id,
-            op,
-            sgl,
-            completion: true,
-            signalled: true,
-            fence: false,
-            inline: false,
-        };
+        let wr = send_wr(wr_id, op, sgl);
         self.node.rnic.post_send(&self.qp, &wr)
+    }
+
+    pub fn write(&self, wr_id: u64, to: RemoteRange, sgl: &[Sge]) {
+        self.post(wr_id, SendOp::Write(to), sgl);
+    }
+
+    pub fn read(&self, wr_id: u64, from: RemoteRange, sgl: &[Sge]) {
+        self.post(wr_id, SendOp::Read(from), sgl);
+    }
+
+    /// Converts a consumer's socket.
+    pub fn connect_socket(&self, socket: RawFd) -> Result<(), SocketFault> {
+        let params = ConnectParams {
+            remote: "127.0.0.1:1".parse().unwrap(),
+            timeout: Some(DEADLINE),
+            private_data: b"pd",
+        };
+        self.node.rnic.connect_socket(&self.qp, socket, &params)
     }
 
     pub fn send(&self, wr_id: u64, sgl: &[Sge]) {
@@ -630,6 +647,13 @@ impl Side<'_> {
         self.next(&self.recv_cq)
     }
 
+    /// Expects the next request to be this one, and to have succeeded.
+    #[track_caller]
+    pub fn expect_sent(&self, wr_id: u64) {
+        let done = self.sent();
+        assert_eq!((done.wr_id, done.status), (wr_id, WcStatus::Success));
+    }
+
     pub fn next(&self, cq: &SoftCq) -> Completion {
         let deadline = Instant::now() + DEADLINE;
         let mut out = [Completion::EMPTY];
@@ -653,6 +677,49 @@ impl Side<'_> {
             }
             all.extend_from_slice(&out[..count]);
         }
+    }
+}
+
+/// The requests of completions, in order, and how they have ended.
+pub fn statuses(done: &[Completion]) -> Vec<(u64, WcStatus)> {
+    done.iter().map(|done| (done.wr_id, done.status)).collect()
+}
+
+/// Sends empty messages one after another.
+pub fn exchange(client: &Side<'_>, server: &Side<'_>, count: usize) {
+    for _ in 0..count {
+        server.recv(1, &[]);
+        client.send(1, &[]);
+        assert_eq!(server.received().status, WcStatus::Success);
+        assert_eq!(client.sent().status, WcStatus::Success);
+    }
+}
+
+/// A request that is signalled and reported, without fence and not inline.
+pub fn send_wr(wr_id: u64, op: SendOp, sgl: &[Sge]) -> SendWr<'_> {
+    SendWr {
+        wr_id,
+        op,
+        sgl,
+        completion: true,
+        signalled: true,
+        fence: false,
+        inline: false,
+    }
+}
+
+/// A bind to the first `len` bytes of `memory`, with all rights.
+pub fn bind_to(memory: &Memory, wr_id: u64, len: usize) -> BindMw<'_, SoftRnic> {
+    BindMw {
+        wr_id,
+        mr: Some(&memory.mr),
+        range: memory.sge(0, len),
+        access: ALL_RIGHTS,
+        zero_based: false,
+        qp_only: false,
+        completion: true,
+        signalled: true,
+        fence: false,
     }
 }
 
