@@ -15,7 +15,7 @@ use crate::unix_protocol::{Behaviour, UnixProtocol};
 
 /// Connects to a service of this behaviour, and returns the reason for the fall-back.
 fn falls_back(behaviour: Behaviour) -> Result<Option<String>> {
-    let protocol = UnixProtocol::that(behaviour);
+    let protocol = UnixProtocol::with_behaviour(behaviour);
     // Only a peer that never answers may be late, even on a loaded machine.
     let rules = match behaviour {
         Behaviour::Stall => format!("use both connect * *:* within={}ms\n", WITHIN.as_millis()),
@@ -61,7 +61,7 @@ fn a_peer_that_stalls_costs_the_bound_and_no_more() -> Result<()> {
 
 #[test]
 fn the_bound_is_that_of_the_rule() -> Result<()> {
-    let stalls = UnixProtocol::that(Behaviour::Stall);
+    let stalls = UnixProtocol::with_behaviour(Behaviour::Stall);
     let rules = "use both connect * *:* within=7ms\n";
     let lab = available!(Lab::new(rules, &[stalls])?);
     let service = lab.service()?;
@@ -153,7 +153,7 @@ fn where_tcp_is_not_permitted_the_call_fails() -> Result<()> {
         (Behaviour::BreakOff, Errno::CONNRESET),
         (Behaviour::Stall, Errno::TIMEDOUT),
     ] {
-        let protocol = UnixProtocol::that(behaviour);
+        let protocol = UnixProtocol::with_behaviour(behaviour);
         let rules = match behaviour {
             Behaviour::Stall => "use offload connect * *:* within=100ms\n",
             _ => "use offload connect * *:*\n",

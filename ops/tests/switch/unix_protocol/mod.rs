@@ -79,7 +79,7 @@ impl UnixProtocol {
         }
     }
 
-    pub(super) fn that(behaviour: Behaviour) -> Self {
+    pub(super) fn with_behaviour(behaviour: Behaviour) -> Self {
         Self {
             behaviour,
             ..Self::default()
