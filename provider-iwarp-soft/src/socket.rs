@@ -408,18 +408,9 @@ mod tests {
         crate::forking::prepare();
         let (client, _server) = pair();
         let number = client.as_raw_fd();
-        let child_has_it = || {
-            // SAFETY: the child only calls the kernel.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
-                // SAFETY: the calls take numbers; `_exit` does not return.
-                unsafe { libc::_exit(i32::from(libc::fcntl(number, libc::F_GETFD) >= 0)) };
-            }
-            let mut status = 0;
-            // SAFETY: this process's child, and the out-pointer is of this frame.
-            unsafe { libc::waitpid(child, &raw mut status, 0) };
-            libc::WEXITSTATUS(status) == 1
-        };
+        // SAFETY: the call takes numbers.
+        let is_open = || unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0;
+        let child_has_it = || crate::support::process::is_so_in_child(is_open);
         assert!(child_has_it());
         let socket = Socket::take(number, LOOPBACK).unwrap();
         assert!(!child_has_it(), "taken");

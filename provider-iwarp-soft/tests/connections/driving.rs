@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::*;
 use access_layer::rnic::*;
+use provider_iwarp_soft::SoftCq;
 
 /// Spins until the condition is true, as programs do that poll memory for an RDMA Write.
 fn until(what: &str, condition: impl Fn() -> bool) {
@@ -112,25 +113,6 @@ fn delayed_requests_are_sent_even_if_their_consumer_never_polls_again() {
     }
 }
 
-/// Blocks in `wait` until the queue has a completion, and returns it.
-fn blocked(side: &Side<'_>, cq: &SoftCqOf, waker: &Arc<Waker>) -> Completion {
-    let deadline = Instant::now() + DEADLINE;
-    let mut out = [Completion::EMPTY];
-    loop {
-        if side.node.rnic.poll_cq(cq, &mut out) == 1 {
-            return out[0];
-        }
-        if !side.node.rnic.arm_cq(cq, false) {
-            side.node
-                .rnic
-                .wait(&[cq], waker, Some(Duration::from_secs(1)));
-        }
-        assert!(Instant::now() < deadline, "blocked for ever");
-    }
-}
-
-type SoftCqOf = provider_iwarp_soft::SoftCq;
-
 #[test]
 fn blocked_consumers_play_ping_pong() {
     let (a, b) = nodes();
@@ -142,7 +124,7 @@ fn blocked_consumers_play_ping_pong() {
             if starts {
                 side.send(round, &[]);
             }
-            assert_eq!(blocked(side, &side.recv_cq, &waker).wr_id, round);
+            assert_eq!(side.blocked(&side.recv_cq, &waker).wr_id, round);
             if !starts {
                 side.send(round, &[]);
             }
@@ -188,7 +170,7 @@ fn no_message_is_lost_between_a_sleeper_and_a_poller() {
                 server.recv(round, &[]);
                 server.send(round, &[]);
                 for _ in 0..2 {
-                    assert_eq!(blocked(&server, &server.recv_cq, &asleep).wr_id, round);
+                    assert_eq!(server.blocked(&server.recv_cq, &asleep).wr_id, round);
                 }
                 server.poll_all(&server.send_cq);
             }
@@ -215,7 +197,7 @@ fn a_blocked_sender_makes_room_for_itself() {
         client.write(id, to.remote(0, 4 << 20), &[from.sge(0, 4 << 20)]);
     }
     for id in 0..8 {
-        assert_eq!(blocked(&client, &client.send_cq, &waker).wr_id, id);
+        assert_eq!(client.blocked(&client.send_cq, &waker).wr_id, id);
     }
 }
 
@@ -245,7 +227,7 @@ fn a_consumer_blocked_before_the_connection_exists_gets_its_first_message() {
         let waiter = scope.spawn(|| {
             let waker = Arc::new(Waker::new());
             b.recorder.wake_on(22, &waker);
-            blocked(&server, &server.recv_cq, &waker).wr_id
+            server.blocked(&server.recv_cq, &waker).wr_id
         });
         connect(&client, &server);
         client.send(1, &[]);
@@ -268,7 +250,7 @@ fn two_threads_poll_and_two_post_on_one_queue_pair() {
         server.recv(id, &[]);
     }
     let over = AtomicBool::new(false);
-    let count = |cq: &SoftCqOf, node: &Node, all: &std::sync::atomic::AtomicU64| {
+    let count = |cq: &SoftCq, node: &Node, all: &std::sync::atomic::AtomicU64| {
         let mut out = [Completion::EMPTY; 7];
         while !over.load(Ordering::Acquire) {
             node.rnic.drive();
@@ -335,7 +317,7 @@ fn a_consumer_blocked_on_many_queue_pairs_gets_each_message() {
         for (client, server) in clients.iter().zip(&servers) {
             server.recv(round, &[]);
             client.send(round, &[]);
-            let done = blocked(server, &shared, &waker);
+            let done = server.blocked(&shared, &waker);
             assert_eq!((done.qp, done.wr_id), (server.qp_token(), round));
         }
     }

@@ -666,6 +666,20 @@ impl Side<'_> {
         }
     }
 
+    /// Blocks in `wait` until the queue has a completion, and returns it.
+    pub fn blocked(&self, cq: &SoftCq, waker: &Arc<Waker>) -> Completion {
+        let deadline = Instant::now() + DEADLINE;
+        let mut out = [Completion::EMPTY];
+        while self.node.rnic.poll_cq(cq, &mut out) == 0 {
+            if !self.node.rnic.arm_cq(cq, false) {
+                let left = Some(Duration::from_secs(1));
+                self.node.rnic.wait(&[cq], waker, left);
+            }
+            assert!(Instant::now() < deadline, "blocked for ever");
+        }
+        out[0]
+    }
+
     /// The completions that are in a queue now, without driving.
     pub fn poll_all(&self, cq: &SoftCq) -> Vec<Completion> {
         let mut out = [Completion::EMPTY; 64];

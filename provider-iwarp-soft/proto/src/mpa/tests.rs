@@ -265,26 +265,6 @@ fn other_protocols_are_recognised_by_their_first_byte() {
 }
 
 #[test]
-fn crc_is_used_if_either_side_wants_it() {
-    for (initiator, responder) in [(false, false), (false, true), (true, false), (true, true)] {
-        let (ours, theirs) = agree(
-            InitiatorConfig {
-                crc: initiator,
-                ..PLAIN
-            },
-            ResponderConfig {
-                crc: responder,
-                ..ResponderConfig::default()
-            },
-        );
-        assert_eq!(
-            (ours.crc, theirs.crc),
-            (initiator || responder, initiator || responder)
-        );
-    }
-}
-
-#[test]
 fn depths_follow_the_peer() {
     // (initiator IRD, ORD, responder IRD, ORD) -> (initiator IRD, ORD, responder IRD, ORD)
     const NONE: u16 = DEPTH_UNSPECIFIED;
@@ -481,19 +461,23 @@ fn unenhanced_peers_on_either_side() {
 }
 
 #[test]
-fn markers_are_agreed_on_for_each_direction_alone() {
+fn crc_is_agreed_on_for_both_directions_and_markers_for_each_alone() {
     for (initiator, responder) in [(false, false), (false, true), (true, false), (true, true)] {
         let (ours, theirs) = agree(
             InitiatorConfig {
                 can_insert_markers: true,
                 markers: initiator,
+                crc: initiator,
                 ..PLAIN
             },
             ResponderConfig {
                 markers: responder,
+                crc: responder,
                 ..ResponderConfig::default()
             },
         );
+        let crc = initiator || responder;
+        assert_eq!((ours.crc, theirs.crc), (crc, crc));
         assert_eq!((ours.markers_tx, ours.markers_rx), (responder, initiator));
         assert_eq!(
             (theirs.markers_tx, theirs.markers_rx),
