@@ -215,19 +215,16 @@ fn a_stopped_peer_delays_its_own_connection_only() {
     let before = warm_up(&node);
     let memory = node.memory(LONG);
     memory.fill(5);
-    let sum = patterned(5, LONG).iter().map(|byte| u64::from(*byte)).sum();
+    let sum = |len| patterned(5, len).iter().map(|it| u64::from(*it)).sum();
+    let (sum_of_long, sum_of_short) = (sum(LONG), sum(4096));
     let (mut stopped, mut running) = (Other::start(&node, 10), Other::start(&node, 20));
     stopped.move_to_shared_memory(&memory);
     running.move_to_shared_memory(&memory);
     for round in 0..5 {
         stopped.signal(Signal::STOP);
         for _ in 0..20 {
-            stopped.post(&memory, LONG, sum);
-            stopped.post(
-                &memory,
-                4096,
-                patterned(5, 4096).iter().map(|it| u64::from(*it)).sum(),
-            );
+            stopped.post(&memory, LONG, sum_of_long);
+            stopped.post(&memory, 4096, sum_of_short);
         }
         running.exchange(&memory, 100);
         // Registered memory whose address the stopped process has can be deregistered at once.
