@@ -21,13 +21,18 @@ fn writer(dir: &TempDir) -> &'static Writer {
     writer
 }
 
+fn writer_of_own_directory() -> (TempDir, &'static Writer) {
+    let dir = TempDir::new().unwrap();
+    let writer = writer(&dir);
+    (dir, writer)
+}
+
 fn listing(dir: &TempDir) -> Listing {
     Listing::read(&PageRoot::at(dir.path()))
 }
 
 fn files(dir: &TempDir) -> Vec<String> {
-    let user = rustix::process::geteuid().as_raw();
-    let entries = std::fs::read_dir(dir.path().join(format!("ops-{user}")));
+    let entries = std::fs::read_dir(path(dir, ""));
     entries
         .into_iter()
         .flatten()
@@ -60,8 +65,7 @@ fn tcp(reason: &str) -> Carrier {
 
 #[test]
 fn a_socket_is_listed_and_counted_until_its_record_is_dropped() {
-    let dir = TempDir::new().unwrap();
-    let writer = writer(&dir);
+    let (dir, writer) = writer_of_own_directory();
     assert!(listing(&dir).processes.is_empty());
     assert!(files(&dir).is_empty(), "no page without a socket");
     let first = writer.list(&connection(40000, offloaded()), State::Established);
@@ -117,8 +121,7 @@ fn a_socket_is_listed_and_counted_until_its_record_is_dropped() {
 /// credits, which a closed connection does not have.
 #[test]
 fn the_counters_of_a_protocol_are_listed_and_summed() {
-    let dir = TempDir::new().unwrap();
-    let writer = writer(&dir);
+    let (dir, writer) = writer_of_own_directory();
     let values = |factor: u64| {
         let numbered = |(number, counter): (u64, Counter)| (counter, factor * (number + 1));
         let all = (0..).zip(Counter::OF_PROTOCOL).map(numbered);
@@ -153,8 +156,7 @@ fn the_counters_of_a_protocol_are_listed_and_summed() {
 
 #[test]
 fn more_reasons_than_places_are_counted_together() {
-    let dir = TempDir::new().unwrap();
-    let writer = writer(&dir);
+    let (dir, writer) = writer_of_own_directory();
     for number in 0..40 {
         drop(writer.list(&connection(1, tcp(&format!("{number}"))), State::Native));
     }
@@ -177,8 +179,7 @@ fn list_native(writer: &'static Writer, port: u16, reason: &str) -> Option<Nativ
 
 #[test]
 fn a_socket_on_tcp_is_listed_until_its_record_is_dropped() {
-    let dir = TempDir::new().unwrap();
-    let writer = writer(&dir);
+    let (dir, writer) = writer_of_own_directory();
     let long = "ü".repeat(100);
     let first = list_native(writer, 1, "no route").unwrap();
     let second = list_native(writer, 2, &long).unwrap();
@@ -208,8 +209,7 @@ fn a_socket_on_tcp_is_listed_until_its_record_is_dropped() {
 /// The numbers that a child inherits are those of its parent's page.
 #[test]
 fn a_number_from_before_a_fork_has_no_effect() {
-    let dir = TempDir::new().unwrap();
-    let writer = writer(&dir);
+    let (dir, writer) = writer_of_own_directory();
     let number = list_native(writer, 1, "").unwrap().into_number();
     writer.forked();
     let own = list_native(writer, 2, "").unwrap();
@@ -227,8 +227,7 @@ fn a_number_from_before_a_fork_has_no_effect() {
 
 #[test]
 fn sockets_beyond_the_page_are_counted_and_harm_nothing() {
-    let dir = TempDir::new().unwrap();
-    let writer = writer(&dir);
+    let (dir, writer) = writer_of_own_directory();
     let records: Vec<_> = (0..RECORDS_MAX + 3)
         .map(|_| writer.list(&connection(1, offloaded()), State::Established))
         .collect();
@@ -260,8 +259,7 @@ fn without_a_directory_nothing_is_recorded_and_nothing_fails() {
 
 #[test]
 fn a_reader_never_sees_half_a_description() {
-    let dir = TempDir::new().unwrap();
-    let writer = writer(&dir);
+    let (dir, writer) = writer_of_own_directory();
     let stop = AtomicBool::new(false);
     let kept = writer.list(&connection(9, offloaded()), State::Established);
     std::thread::scope(|scope| {
@@ -289,8 +287,7 @@ fn a_reader_never_sees_half_a_description() {
 
 /// Returns a page's bytes and name, and a directory for changed copies of it.
 fn page_of_this_process() -> (TempDir, Vec<u8>, String) {
-    let dir = TempDir::new().unwrap();
-    let writer = writer(&dir);
+    let (dir, writer) = writer_of_own_directory();
     let record = writer.list(&connection(40000, tcp("no route")), State::Native);
     let name = files(&dir).remove(0);
     let bytes = std::fs::read(path(&dir, &name)).unwrap();
@@ -304,6 +301,19 @@ fn path(dir: &TempDir, name: &str) -> std::path::PathBuf {
     dir.path().join(format!("ops-{user}")).join(name)
 }
 
+/// Returns a page of a process that has ended, and the number and the start of that process, as
+/// names of pages have them.
+fn of_an_ended_process(page: &[u8]) -> (Vec<u8>, String) {
+    let mut child = Command::new("true").spawn().unwrap();
+    let pid = child.id();
+    let started = ops::observe::process::started(pid).unwrap();
+    child.wait().unwrap();
+    let mut dead = page.to_vec();
+    dead[12..16].copy_from_slice(&pid.to_ne_bytes());
+    dead[16..24].copy_from_slice(&started.to_ne_bytes());
+    (dead, format!("{pid}.{started}"))
+}
+
 #[test]
 fn pages_of_ended_processes_are_removed() {
     let (dir, bytes, name) = page_of_this_process();
@@ -313,18 +323,12 @@ fn pages_of_ended_processes_are_removed() {
     assert!(listing(&dir).processes.is_empty());
     assert!(files(&dir).is_empty());
     // A page of a process that has ended.
-    let mut child = Command::new("true").spawn().unwrap();
-    let pid = child.id();
-    let started = ops::observe::process::started(pid).unwrap();
-    child.wait().unwrap();
-    let mut dead = bytes.clone();
-    dead[12..16].copy_from_slice(&pid.to_ne_bytes());
-    dead[16..24].copy_from_slice(&started.to_ne_bytes());
-    put(&format!("{pid}.{started}.1"), &dead);
+    let (dead, process) = of_an_ended_process(&bytes);
+    put(&format!("{process}.1"), &dead);
     assert!(listing(&dir).processes.is_empty());
     assert!(files(&dir).is_empty());
     // Making another page removes it as well.
-    put(&format!("{pid}.{started}.1"), &dead);
+    put(&format!("{process}.1"), &dead);
     let writer = writer(&dir);
     drop(writer.list(&connection(1, offloaded()), State::Established));
     assert_eq!(files(&dir).len(), 1);
@@ -333,18 +337,12 @@ fn pages_of_ended_processes_are_removed() {
 #[test]
 fn a_page_of_an_ended_process_is_removed_after_many_of_other_namespaces() {
     let (dir, bytes, _) = page_of_this_process();
-    let mut child = Command::new("true").spawn().unwrap();
-    let pid = child.id();
-    let started = ops::observe::process::started(pid).unwrap();
-    child.wait().unwrap();
-    let mut dead = bytes;
-    dead[12..16].copy_from_slice(&pid.to_ne_bytes());
-    dead[16..24].copy_from_slice(&started.to_ne_bytes());
+    let (dead, process) = of_an_ended_process(&bytes);
     // A page of another PID namespace, where the process may be alive.
     let mut elsewhere = dead.clone();
     elsewhere[24..32].copy_from_slice(&1_u64.to_ne_bytes());
     for made in 1..=41 {
-        let name = format!("{pid}.{started}.{made}");
+        let name = format!("{process}.{made}");
         std::fs::write(path(&dir, &name), &elsewhere).unwrap();
     }
     let last = files(&dir).pop().unwrap();
@@ -359,40 +357,37 @@ fn a_page_of_an_ended_process_is_removed_after_many_of_other_namespaces() {
 #[test]
 fn a_malformed_page_is_reported_and_not_changed() {
     let (dir, bytes, name) = page_of_this_process();
-    let fault = |bytes: &[u8], name: &str| {
-        let path = path(&dir, name);
+    let fault = |bytes: &[u8]| {
+        let path = path(&dir, &name);
         std::fs::write(&path, bytes).unwrap();
         let faults = listing(&dir).faults;
         let there = path.exists();
         let _ = std::fs::remove_file(path);
         (faults.first().map(|(_, _, fault)| *fault), there)
     };
-    assert_eq!(
-        fault(b"", &name),
-        (None, true),
-        "its process may still be writing it"
-    );
-    assert_eq!(fault(b"something", &name), (Some(Fault::Foreign), true));
-    let mut newer = bytes.clone();
-    newer[8..12].copy_from_slice(&(VERSION + 1).to_ne_bytes());
-    assert_eq!(
-        fault(&newer, &name),
-        (Some(Fault::Version(VERSION + 1)), true)
-    );
-    let mut other = bytes.clone();
-    other[12..16].copy_from_slice(&1_u32.to_ne_bytes());
-    assert_eq!(fault(&other, &name), (Some(Fault::Process), true));
-    // A page of another PID namespace is neither listed nor removed.
-    let mut elsewhere = bytes.clone();
-    elsewhere[24..32].copy_from_slice(&1_u64.to_ne_bytes());
-    assert_eq!(fault(&elsewhere, &name), (None, true));
+    let with = |at: usize, number: &[u8]| {
+        let mut changed = bytes.clone();
+        changed[at..at + number.len()].copy_from_slice(number);
+        changed
+    };
+    let newer = Fault::Version(VERSION + 1);
+    for (page, expected) in [
+        // The process of an empty page may still be writing it.
+        (Vec::new(), None),
+        (b"something".to_vec(), Some(Fault::Foreign)),
+        (with(8, &(VERSION + 1).to_ne_bytes()), Some(newer)),
+        (with(12, &1_u32.to_ne_bytes()), Some(Fault::Process)),
+        // A page of another PID namespace is neither listed nor removed.
+        (with(24, &1_u64.to_ne_bytes()), None),
+    ] {
+        assert_eq!(fault(&page), (expected, true));
+    }
     assert!(Path::new("/proc/1").exists());
 }
 
 #[test]
 fn a_forked_child_has_a_page_of_its_own() {
-    let dir = TempDir::new().unwrap();
-    let writer = writer(&dir);
+    let (dir, writer) = writer_of_own_directory();
     let record = writer.list(&connection(40000, offloaded()), State::Established);
     record.count(Counter::Sent, 1);
     let (receiver, sender) = rustix::pipe::pipe().unwrap();
@@ -429,8 +424,7 @@ fn a_forked_child_has_a_page_of_its_own() {
 
 #[test]
 fn a_forked_child_counts_for_a_socket_that_the_parent_lists() {
-    let dir = TempDir::new().unwrap();
-    let writer = writer(&dir);
+    let (dir, writer) = writer_of_own_directory();
     let record = writer.list(&connection(40000, offloaded()), State::Listening);
     let tally = record.tally().unwrap();
     // SAFETY: the child counts, ends, and runs nothing else of this program.

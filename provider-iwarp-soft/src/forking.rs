@@ -206,29 +206,23 @@ mod tests {
     use std::net::{TcpListener, TcpStream, UdpSocket};
 
     use super::*;
+    use crate::support::process::is_so_in_child;
 
     #[test]
     fn a_process_without_free_descriptors_can_identify_a_number() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let number = socket.as_raw_fd();
         let identity = Identity::of(&socket);
-        // SAFETY: the child only calls the kernel.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
+        let is_known = is_so_in_child(|| {
             let limit = libc::rlimit {
                 rlim_cur: 0,
                 rlim_max: 0,
             };
             // SAFETY: the pointer is to a limit of this frame.
             unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
-            let is_known = Identity::of_number(number) == identity;
-            // SAFETY: the call takes a number; it does not return.
-            unsafe { libc::_exit(i32::from(is_known)) };
-        }
-        let mut status = 0;
-        // SAFETY: this process's child, and the out-pointer is of this frame.
-        unsafe { libc::waitpid(child, &raw mut status, 0) };
-        assert_eq!(libc::WEXITSTATUS(status), 1);
+            Identity::of_number(number) == identity
+        });
+        assert!(is_known);
     }
 
     /// Gives the number of a socket to another file, as a program does that closes all numbers.
@@ -246,20 +240,9 @@ mod tests {
         assert!(number >= host::descriptors::lowest());
         replace(number, &root);
         assert!(lost.is_lost());
-        // SAFETY: the child only calls the kernel.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            // SAFETY: the calls take numbers; `_exit` does not return.
-            unsafe { libc::_exit(i32::from(libc::fcntl(number, libc::F_GETFD) >= 0)) };
-        }
-        let mut status = 0;
-        // SAFETY: this process's child, and the out-pointer is of this frame.
-        unsafe { libc::waitpid(child, &raw mut status, 0) };
-        assert_eq!(
-            libc::WEXITSTATUS(status),
-            1,
-            "the child keeps the program's file"
-        );
+        // SAFETY: the call takes numbers.
+        let is_open = || unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0;
+        assert!(is_so_in_child(is_open), "the program's file");
         drop(lost);
         assert_eq!(Identity::of_number(number), Identity::of(&root));
         close(number);

@@ -366,6 +366,7 @@ mod tests {
     use access_layer::rnic::RemoteRange;
 
     use super::*;
+    use crate::support::{SEND, send_wr};
 
     #[test]
     fn short_lists_need_no_allocation_and_long_ones_are_kept_whole() {
@@ -386,22 +387,7 @@ mod tests {
     #[test]
     fn only_sent_bytes_are_counted_as_sent() {
         let remote = RemoteRange::default();
-        let sent_len = |op| {
-            let wr = SendWr {
-                wr_id: 0,
-                op,
-                sgl: &[],
-                completion: true,
-                signalled: true,
-                fence: false,
-                inline: false,
-            };
-            SendSlot::new(&wr, 100).sent_len()
-        };
-        let send = SendOp::Send {
-            solicited: false,
-            invalidate: None,
-        };
+        let sent_len = |op| SendSlot::new(&send_wr(0, op, &[]), 100).sent_len();
         let answered = [
             SendOp::Read(remote),
             SendOp::ReadToWindow {
@@ -416,7 +402,7 @@ mod tests {
             },
         ];
         for op in [
-            send,
+            SEND,
             SendOp::Write(remote),
             SendOp::WriteImmediate {
                 to: remote,

@@ -36,20 +36,6 @@ fn engine_sleeps() -> u64 {
     tasks.filter_map(|task| count(task.unwrap())).sum::<u64>()
 }
 
-/// Blocks until the next message is received.
-fn await_message(side: &Side<'_>, waker: &Arc<Waker>) -> u64 {
-    let deadline = Instant::now() + DEADLINE;
-    let mut out = [Completion::EMPTY];
-    while side.node.rnic.poll_cq(&side.recv_cq, &mut out) == 0 {
-        if !side.node.rnic.arm_cq(&side.recv_cq, false) {
-            let left = Some(Duration::from_secs(1));
-            side.node.rnic.wait(&[&side.recv_cq], waker, left);
-        }
-        assert!(Instant::now() < deadline, "blocked for ever");
-    }
-    out[0].wr_id
-}
-
 #[test]
 fn short_waits_do_not_wake_the_engine() {
     let (a, b) = nodes();
@@ -66,7 +52,7 @@ fn short_waits_do_not_wake_the_engine() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..BATCHES * ROUNDS {
-                assert_eq!(await_message(&server, &theirs), round);
+                assert_eq!(server.blocked(&server.recv_cq, &theirs).wr_id, round);
                 // Long enough for the client to fall asleep.
                 sleep(Duration::from_micros(200));
                 server.send(round, &[]);
@@ -76,7 +62,7 @@ fn short_waits_do_not_wake_the_engine() {
             let (before, start) = (engine_sleeps(), Instant::now());
             for round in number * ROUNDS..(number + 1) * ROUNDS {
                 client.send(round, &[]);
-                assert_eq!(await_message(&client, &ours), round);
+                assert_eq!(client.blocked(&client.recv_cq, &ours).wr_id, round);
             }
             // Each of the two engines has a timer.
             let ticks = 2 * (start.elapsed().as_millis() / TICK.as_millis()) as u64;

@@ -56,11 +56,9 @@ fn cycle(a: &Node, b: &Node, (port, listener): (u16, u64), number: u64) {
     for _ in 0..MESSAGES {
         server.recv(1, &[]);
     }
-    let params = a.connect_params(port, b"");
-    a.rnic.connect(&client.qp, &params).unwrap();
+    client.connect(port, b"");
     let (request, _) = b.recorder.request(listener);
-    let params = AcceptParams { private_data: &[] };
-    b.rnic.accept(request, &server.qp, &params).unwrap();
+    server.accept(request, &[]);
     for side in [&client, &server] {
         assert!(matches!(side.event(), Event::Established { .. }));
     }

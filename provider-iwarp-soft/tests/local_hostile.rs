@@ -9,7 +9,7 @@ mod support;
 
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::*;
@@ -21,6 +21,11 @@ use support::testbed::{Testbed, descriptors, wait_until, with_testbed};
 use support::*;
 
 type Attack<'a> = (&'a str, Box<dyn Fn(&mut Moved)>);
+
+/// The address of bytes that a reference may name.
+fn target(bytes: &[u8; 64]) -> u64 {
+    bytes.as_ptr().expose_provenance() as u64
+}
 
 fn store(moved: &Moved, value: u64) {
     let at = moved.tail;
@@ -57,13 +62,11 @@ fn bad_words() -> Vec<Attack<'static>> {
 /// References that no correct producer writes. The header is that of a Send.
 fn bad_references() -> Vec<Attack<'static>> {
     static TARGET: [u8; 64] = [7; 64];
-    let target = TARGET.as_ptr().expose_provenance() as u64;
+    let target = target(&TARGET);
     let mut attacks: Vec<Attack<'static>> = Vec::new();
     let mut add = |name, count: u32, total: u64, pieces: Vec<(u64, u64)>| {
         let attack = move |moved: &mut Moved| {
-            let header = moved.peer.send_header();
-            let shared = &moved.shared;
-            shared.push_reference(Half::Creator, moved.tail, &header, (count, total), &pieces);
+            moved.push_reference((count, total), &pieces);
             moved.wake();
         };
         attacks.push((name, Box::new(attack)));
@@ -94,13 +97,7 @@ fn attack_moved(testbed: &Testbed<'_>, before: u64, (name, attack): &Attack<'_>)
     let name = format!("{name} after {before}");
     let victim = testbed.victim();
     let memory = testbed.node().memory(4096);
-    static KNOWN: AtomicU64 = AtomicU64::new(0x1234_5678_9ABC);
-    let mut moved = Moved::new(&victim, |shared| {
-        // This process, whose memory the victim can read.
-        let word = |at| shared.control(Half::Creator, at);
-        word(KNOWN_ADDR).store(KNOWN.as_ptr().expose_provenance() as u64, Ordering::Relaxed);
-        word(KNOWN_VALUE).store(KNOWN.load(Ordering::Relaxed), Ordering::Relaxed);
-    });
+    let mut moved = Moved::with_known_word(&victim);
     for round in 0..before {
         victim.recv(round, &[memory.sge(0, 64)]);
         moved.send(b"good");
@@ -145,11 +142,9 @@ fn a_reference_in_a_state_that_it_cannot_have_ends_its_connection_only() {
     with_testbed(|testbed| {
         for state in [0_u64, 2, 3, 4, 5, 6, 0xFFFF_FFFF] {
             let attack = move |moved: &mut Moved| {
-                let header = moved.peer.send_header();
-                let pieces = [(TARGET.as_ptr().expose_provenance() as u64, 64)];
-                let (shared, at) = (&moved.shared, moved.tail);
                 // Published by the store of its word after the state.
-                shared.push_reference(Half::Creator, at, &header, (1, 64), &pieces);
+                moved.push_reference((1, 64), &[(target(&TARGET), 64)]);
+                let (shared, at) = (&moved.shared, moved.tail);
                 let published = shared
                     .ring_word(Half::Creator, at)
                     .swap(0, Ordering::Relaxed);
@@ -194,11 +189,7 @@ fn a_reference_of_a_peer_to_an_invalid_word_is_not_followed() {
             let can_pull = moved.shared.control(Half::Creator, CAN_PULL);
             assert_eq!(can_pull.load(Ordering::Relaxed), 0, "{known:x?}");
             victim.recv(1, &[memory.sge(0, 64)]);
-            let header = moved.peer.send_header();
-            let pieces = [(TARGET.as_ptr().expose_provenance() as u64, 64)];
-            moved
-                .shared
-                .push_reference(Half::Creator, 0, &header, (1, 64), &pieces);
+            moved.push_reference((1, 64), &[(target(&TARGET), 64)]);
             moved.wake();
             assert_eq!(victim.event(), Event::Broken, "{known:x?}");
             assert_eq!(memory.copy(0, 64), [0; 64]);
@@ -288,24 +279,12 @@ fn a_peer_that_never_reads_delays_only_itself() {
 
 #[test]
 fn records_of_a_peer_that_never_rings_the_doorbell_are_received_before_its_end() {
-    with_testbed(|testbed| {
-        let victim = testbed.victim();
-        let mut moved = Moved::new(&victim, |_| ());
+    with_moved("never rings", |_, victim, mut moved| {
         for round in 0..500 {
             victim.recv(round, &[]);
         }
-        // The victim's engine sleeps.
-        wait_until("the victim does not sleep", || {
-            moved
-                .shared
-                .control(Half::Creator, ASLEEP)
-                .load(Ordering::Relaxed)
-                != 0
-        });
-        for _ in 0..500 {
-            let header = moved.peer.send_header();
-            moved.tail = moved.shared.push(Half::Creator, moved.tail, &header, &[]);
-        }
+        await_sleep(&moved);
+        (0..500).for_each(|_| moved.push(&[]));
         drop(moved);
         victim.expect_end("");
         for round in 0..500 {
@@ -315,16 +294,12 @@ fn records_of_a_peer_that_never_rings_the_doorbell_are_received_before_its_end()
                 (round, WcStatus::Success)
             );
         }
-        drop(victim);
-        testbed.check("never rings");
     });
 }
 
 #[test]
 fn a_ring_without_end_lets_other_connections_work_and_ends_with_the_socket() {
-    with_testbed(|testbed| {
-        let victim = testbed.victim();
-        let mut moved = Moved::new(&victim, |_| ());
+    with_moved("a flood of doorbells", |testbed, victim, mut moved| {
         for round in 0..4000 {
             victim.recv(round, &[]);
         }
@@ -346,36 +321,31 @@ fn a_ring_without_end_lets_other_connections_work_and_ends_with_the_socket() {
         }
         drop(moved);
         victim.expect_end("");
-        drop(victim);
-        testbed.check("a flood of doorbells");
     });
 }
 
 #[test]
 fn doorbells_that_carry_descriptors_leave_none() {
-    with_testbed(|testbed| {
-        let victim = testbed.victim();
-        let mut moved = Moved::new(&victim, |_| ());
-        for round in 0..100 {
-            send_with(&moved.unix, b"x", &[moved.shared.fd.as_fd(); 4]);
-            victim.recv(round, &[]);
-            moved.send(b"");
-            assert_eq!(victim.received().wr_id, round);
-        }
-        wait_until("descriptors are left", || {
-            // The script's: socket, doorbell, memory; the victim's: socket, doorbell.
-            descriptors() <= testbed.descriptors + 5
-        });
-        drop((moved, victim));
-        testbed.check("descriptors on the doorbell");
-    });
+    with_moved(
+        "descriptors on the doorbell",
+        |testbed, victim, mut moved| {
+            for round in 0..100 {
+                send_with(&moved.unix, b"x", &[moved.shared.fd.as_fd(); 4]);
+                victim.recv(round, &[]);
+                moved.send(b"");
+                assert_eq!(victim.received().wr_id, round);
+            }
+            wait_until("descriptors are left", || {
+                // The script's: socket, doorbell, memory; the victim's: socket, doorbell.
+                descriptors() <= testbed.descriptors + 5
+            });
+        },
+    );
 }
 
 #[test]
 fn a_peer_cannot_truncate_and_holes_are_harmless() {
-    with_testbed(|testbed| {
-        let victim = testbed.victim();
-        let mut moved = Moved::new(&victim, |_| ());
+    with_moved("holes", |_, victim, mut moved| {
         assert!(rustix::fs::ftruncate(&moved.shared.fd, 0).is_err());
         for round in 0..200_u64 {
             victim.recv(round, &[]);
@@ -388,8 +358,6 @@ fn a_peer_cannot_truncate_and_holes_are_harmless() {
                 rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
             rustix::fs::fallocate(&moved.shared.fd, flags, at, len).unwrap();
         }
-        drop((moved, victim));
-        testbed.check("holes");
     });
 }
 
@@ -420,6 +388,24 @@ fn flags_of_all_values_wake_or_do_not_and_nothing_else() {
     });
 }
 
+/// Attacks one victim whose connection has moved, and checks that nothing is left of the attack.
+fn with_moved(name: &str, attack: impl FnOnce(&Testbed<'_>, &Side<'_>, Moved)) {
+    with_testbed(|testbed| {
+        let victim = testbed.victim();
+        attack(testbed, &victim, Moved::new(&victim, |_| ()));
+        drop(victim);
+        testbed.check(name);
+    });
+}
+
+/// Waits until the victim's engine sleeps.
+fn await_sleep(moved: &Moved) {
+    let asleep = moved.shared.control(Half::Creator, ASLEEP);
+    wait_until("the victim does not sleep", || {
+        asleep.load(Ordering::Relaxed) != 0
+    });
+}
+
 /// Returns true if the adapter's set has no event, now that the engine has served it.
 fn is_quiet(node: &Node) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -433,29 +419,22 @@ fn is_quiet(node: &Node) -> bool {
 
 #[test]
 fn a_peer_that_closes_only_the_doorbell_causes_no_busy_loop() {
-    with_testbed(|testbed| {
-        let victim = testbed.victim();
-        let mut moved = Moved::new(&victim, |_| ());
+    with_moved("the doorbell is closed", |testbed, victim, mut moved| {
         moved.unix.shutdown(std::net::Shutdown::Both).unwrap();
         wait_until("the set stays ready", || is_quiet(testbed.node()));
         // The TCP connection still decides.
         victim.recv(1, &[]);
-        let header = moved.peer.send_header();
-        moved.tail = moved.shared.push(Half::Creator, 0, &header, &[]);
+        moved.push(&[]);
         drop(moved);
         victim.expect_end("");
         assert_eq!(victim.received().status, WcStatus::Success);
-        drop(victim);
-        testbed.check("the doorbell is closed");
     });
 }
 
 #[test]
 fn a_full_ring_is_received_while_a_timer_runs() {
-    with_testbed(|testbed| {
-        let victim = testbed.victim();
+    with_moved("a timer", |testbed, victim, mut moved| {
         let memory = testbed.node().memory(64);
-        let mut moved = Moved::new(&victim, |_| ());
         for round in 0..3500 {
             victim.recv(round, &[]);
         }
@@ -465,24 +444,16 @@ fn a_full_ring_is_received_while_a_timer_runs() {
             len: 64,
             rkey: 1,
         };
-        victim.post(1, SendOp::Read(from), &[memory.sge(0, 64)]);
+        victim.read(1, from, &[memory.sge(0, 64)]);
         testbed.node().rnic.disconnect(&victim.qp, false);
-        wait_until("the victim does not sleep", || {
-            let asleep = moved.shared.control(Half::Creator, ASLEEP);
-            asleep.load(Ordering::Relaxed) != 0
-        });
-        for _ in 0..3500 {
-            let header = moved.peer.send_header();
-            moved.tail = moved.shared.push(Half::Creator, moved.tail, &header, &[]);
-        }
+        await_sleep(&moved);
+        (0..3500).for_each(|_| moved.push(&[]));
         moved.wake();
         for round in 0..3500 {
             assert_eq!(victim.received().wr_id, round);
         }
         drop(moved);
         victim.event();
-        drop(victim);
-        testbed.check("a timer");
     });
 }
 
@@ -491,10 +462,7 @@ fn a_full_ring_is_received_while_a_timer_runs() {
 fn die_while_reading(testbed: &Testbed<'_>, is_deregistered: bool) -> Duration {
     let victim = testbed.victim();
     let memory = testbed.node().memory(1 << 20);
-    let moved = Moved::new(&victim, |shared| {
-        let can_pull = shared.control(Half::Adopter, CAN_PULL);
-        can_pull.store(1, Ordering::Relaxed);
-    });
+    let moved = Moved::with_pulls(&victim);
     victim.send(1, &[memory.sge(0, 1 << 20)]);
     moved.shared.await_word(Half::Adopter, 0);
     // The state claims that the peer is reading, and this read never ends.
@@ -533,10 +501,7 @@ fn a_reader_that_never_ends_keeps_no_other_memory() {
     with_testbed(|testbed| {
         let victim = testbed.victim();
         let memory = testbed.node().memory(1 << 16);
-        let moved = Moved::new(&victim, |shared| {
-            let can_pull = shared.control(Half::Adopter, CAN_PULL);
-            can_pull.store(1, Ordering::Relaxed);
-        });
+        let moved = Moved::with_pulls(&victim);
         for round in 0..3 {
             victim.send(round, &[memory.sge(0, 1 << 16)]);
         }
@@ -642,7 +607,6 @@ impl Drop for WithheldPage {
 
 #[test]
 fn a_peer_that_withholds_its_memory_delays_no_other_connection_and_no_registration() {
-    static KNOWN: AtomicU64 = AtomicU64::new(0x1234_5678_9ABC);
     with_testbed(|testbed| {
         let Some(page) = WithheldPage::map() else {
             let why = b"\nNOT RUN: withheld memory: userfaultfd(2) is not permitted\n";
@@ -651,17 +615,10 @@ fn a_peer_that_withholds_its_memory_delays_no_other_connection_and_no_registrati
         };
         let victim = testbed.victim();
         let memory = testbed.node().memory(WithheldPage::LEN);
-        let mut moved = Moved::new(&victim, |shared| {
-            let word = |at| shared.control(Half::Creator, at);
-            word(KNOWN_ADDR).store(KNOWN.as_ptr().expose_provenance() as u64, Ordering::Relaxed);
-            word(KNOWN_VALUE).store(KNOWN.load(Ordering::Relaxed), Ordering::Relaxed);
-        });
+        let mut moved = Moved::with_known_word(&victim);
         victim.recv(1, &[memory.sge(0, WithheldPage::LEN)]);
-        let header = moved.peer.send_header();
-        let pieces = [(page.addr as u64, WithheldPage::LEN as u64)];
-        let count_and_total = (1, WithheldPage::LEN as u64);
-        let shared = &moved.shared;
-        shared.push_reference(Half::Creator, moved.tail, &header, count_and_total, &pieces);
+        let len = WithheldPage::LEN as u64;
+        moved.push_reference((1, len), &[(page.addr as u64, len)]);
         std::thread::scope(|scope| {
             let receiver = scope.spawn(|| victim.received());
             moved.wake();

@@ -73,15 +73,8 @@ impl<'n> Ends<'n> {
     }
 
     fn send(&self, index: usize) {
-        let wr = SendWr {
-            wr_id: index as u64,
-            op: SEND,
-            sgl: &[self.memory.sge(0, LEN)],
-            completion: true,
-            signalled: true,
-            fence: false,
-            inline: false,
-        };
+        let sgl = [self.memory.sge(0, LEN)];
+        let wr = send_wr(index as u64, SEND, &sgl);
         self.node.rnic.post_send(&self.qps[index], &wr).unwrap();
     }
 

@@ -28,15 +28,6 @@ fn limited<T>(limit: Limit, to: u64, work: impl FnOnce() -> T) -> T {
     result
 }
 
-fn exchange(client: &Side<'_>, server: &Side<'_>, count: usize) {
-    for _ in 0..count {
-        server.recv(1, &[]);
-        client.send(1, &[]);
-        assert_eq!(server.received().status, WcStatus::Success);
-        assert_eq!(client.sent().status, WcStatus::Success);
-    }
-}
-
 /// Connects two adapters and exchanges messages under a limit. `warm`: another connection of the
 /// two adapters has moved before.
 fn stays_on_tcp(name: &str, warm: bool, limit: Limit, to: impl FnOnce() -> u64) {

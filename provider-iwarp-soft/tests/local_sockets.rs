@@ -52,24 +52,10 @@ fn convert(client: &Side<'_>, server: &Side<'_>, address: &str) -> [i32; 2] {
     let mut message = [0; 7];
     one.read_exact(&mut message).unwrap();
     assert_eq!(&message, b"go RDMA");
-    let params = ConnectParams {
-        remote: "127.0.0.1:1".parse().unwrap(),
-        timeout: Some(DEADLINE),
-        private_data: b"pd",
-    };
     let numbers = [one.into_raw_fd(), other.into_raw_fd()];
-    let connect = client
-        .node
-        .rnic
-        .connect_socket(&client.qp, numbers[0], &params);
-    connect.unwrap();
+    client.connect_socket(numbers[0]).unwrap();
     let (request, _) = server.node.recorder.request(5);
-    let params = AcceptParams { private_data: &[] };
-    server
-        .node
-        .rnic
-        .accept(request, &server.qp, &params)
-        .unwrap();
+    server.accept(request, &[]);
     for side in [client, server] {
         assert!(matches!(side.event(), Event::Established { .. }));
     }
@@ -116,19 +102,13 @@ impl<'a> Direction<'a> {
         let (at, len) = (number % AHEAD * LEN, LENGTHS[number % LENGTHS.len()]);
         let received = self.to.0.received();
         assert_eq!(received.status, WcStatus::Success, "{number}");
-        assert_eq!(
-            (received.wr_id, received.byte_len as usize),
-            (number as u64, len)
-        );
+        let of_message = (received.wr_id, received.byte_len as usize);
+        assert_eq!(of_message, (number as u64, len));
         assert!(
             self.to.1.copy(at, len) == patterned(number, len),
             "{number}"
         );
-        let sent = self.from.0.sent();
-        assert_eq!(
-            (sent.wr_id, sent.status),
-            (number as u64, WcStatus::Success)
-        );
+        self.from.0.expect_sent(number as u64);
         self.done += 1;
     }
 }

@@ -211,6 +211,14 @@ mod tests {
         }
     }
 
+    fn changed(name: &str, running: bool) -> Change {
+        Change::Device {
+            device: 7,
+            name: name.to_owned(),
+            running,
+        }
+    }
+
     fn noted(old: &[Device], new: Device) -> Vec<Change> {
         let mut events = Events::open().unwrap();
         events.set_devices(old.to_vec());
@@ -221,22 +229,12 @@ mod tests {
 
     #[test]
     fn a_change_of_a_device_is_reported() {
-        let name = || "eth7".to_owned();
         let mtu = Change::Mtu {
             device: 7,
-            name: name(),
+            name: "eth7".to_owned(),
             mtu: 9000,
         };
-        let stopped = Change::Device {
-            device: 7,
-            name: name(),
-            running: false,
-        };
-        let appeared = Change::Device {
-            device: 7,
-            name: name(),
-            running: true,
-        };
+        let (stopped, appeared) = (changed("eth7", false), changed("eth7", true));
         let known = [device(7, 1500, true)];
         assert_eq!(
             noted(&known, device(7, 9000, true)),
@@ -275,11 +273,7 @@ mod tests {
             name: "lan".to_owned(),
             ..device(7, 1500, true)
         };
-        let reported = Change::Device {
-            device: 7,
-            name: "lan".to_owned(),
-            running: true,
-        };
+        let reported = changed("lan", true);
         assert_eq!(noted(&[device(7, 1500, true)], renamed), [reported]);
     }
 

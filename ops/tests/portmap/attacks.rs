@@ -109,17 +109,26 @@ fn become_user(user: u32) -> Result<()> {
     Ok(setuid(Uid::from_raw(user))?)
 }
 
+/// A socket that has the name of the server and does nothing, a listener, and a client that offers
+/// its service.
+fn client_of_another_server() -> Result<(OwnedFd, TcpListener, PortMapper)> {
+    let other = silent_server()?;
+    let (tcp, _, client) = crate::offered(41000)?;
+    ensure!(client.role() == Role::Client);
+    Ok((other, tcp, client))
+}
+
+fn silent_server() -> Result<OwnedFd> {
+    let server = packets()?;
+    bind(server.as_raw_fd(), &server_name()?)?;
+    listen(&server, Backlog::new(8)?)?;
+    Ok(server)
+}
+
 #[test]
 fn a_client_passes_no_descriptor_to_the_server() -> Result<()> {
     let _net = available!(own_network()?);
-    let thief = packets()?;
-    bind(thief.as_raw_fd(), &server_name()?)?;
-    listen(&thief, Backlog::new(8)?)?;
-    let server = TcpListener::bind((LOCALHOST, 0))?;
-    let service = server.local_addr()?;
-    let mut client = mapper();
-    client.offer(Offering::new(service, mapped(41000)));
-    ensure!(client.role() == Role::Client);
+    let (thief, _server, _client) = client_of_another_server()?;
     let link = accept(thief.as_raw_fd())?;
     let mut bytes = [0; 99];
     let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -137,14 +146,8 @@ fn a_client_passes_no_descriptor_to_the_server() -> Result<()> {
 #[test]
 fn a_service_ends_with_its_process_though_the_server_reads_nothing() -> Result<()> {
     let _net = available!(own_network()?);
-    let stopped = packets()?;
-    bind(stopped.as_raw_fd(), &server_name()?)?;
-    listen(&stopped, Backlog::new(8)?)?;
-    let server = TcpListener::bind((LOCALHOST, 0))?;
+    let (_stopped, server, client) = client_of_another_server()?;
     let service = server.local_addr()?;
-    let mut client = mapper();
-    client.offer(Offering::new(service, mapped(41000)));
-    ensure!(client.role() == Role::Client);
     drop((server, client));
     // The record is still queued in the link. No socket listens, and the next server can.
     ensure!(std::net::TcpStream::connect(service).is_err());
@@ -155,9 +158,7 @@ fn a_service_ends_with_its_process_though_the_server_reads_nothing() -> Result<(
 #[test]
 fn the_service_of_another_user_is_found_as_long_as_that_user_listens() -> Result<()> {
     let _net = available!(own_network()?);
-    let mut server = mapper();
-    let tcp = TcpListener::bind((LOCALHOST, 0))?;
-    server.offer(Offering::new(tcp.local_addr()?, mapped(41000)));
+    let (_tcp, _, mut server) = crate::offered(41000)?;
     let service = mapped(2000);
     let mut peggy = Other::begin(PEGGY, |wait| {
         let own = TcpListener::bind(service)?;
@@ -183,10 +184,9 @@ fn the_service_of_another_user_is_found_as_long_as_that_user_listens() -> Result
 #[test]
 fn a_user_cannot_offer_the_service_of_another_user() -> Result<()> {
     let _net = available!(own_network()?);
-    let (victim, tcp) = (mapped(2000), TcpListener::bind((LOCALHOST, 0))?);
+    let victim = mapped(2000);
     let _listens = TcpListener::bind(victim)?;
-    let mut server = mapper();
-    server.offer(Offering::new(tcp.local_addr()?, mapped(41000)));
+    let (_tcp, own, mut server) = crate::offered(41000)?;
     let mut mallory = Other::begin(MALLORY, |wait| {
         let mut client = mapper();
         let uncovered = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), 2000))?;
@@ -194,7 +194,7 @@ fn a_user_cannot_offer_the_service_of_another_user() -> Result<()> {
         for service in [victim, ([0; 4], 2000).into(), mapped(3000)] {
             client.offer(Offering::new(service, mapped(42000)));
         }
-        client.offer(Offering::new(tcp.local_addr()?, mapped(42000)));
+        client.offer(Offering::new(own, mapped(42000)));
         ensure!(client.role() == Role::Client);
         wait();
         drop(uncovered);
@@ -204,7 +204,7 @@ fn a_user_cannot_offer_the_service_of_another_user() -> Result<()> {
     ensure!(ask(victim, &mut server)? == Answer::Refused);
     ensure!(ask(mapped(3000), &mut server)? == Answer::Refused);
     // A later offering does not hide another user's either.
-    ensure!(ask(tcp.local_addr()?, &mut server)? == Answer::Mapped(mapped(41000)));
+    ensure!(ask(own, &mut server)? == Answer::Mapped(mapped(41000)));
     mallory.end()
 }
 
@@ -214,9 +214,7 @@ fn root_offers_anything() -> Result<()> {
     let _net = available!(own_network()?);
     let mut client = mapper();
     let mut peggy = Other::begin(PEGGY, |wait| {
-        let own = TcpListener::bind((LOCALHOST, 0))?;
-        let mut server = mapper();
-        server.offer(Offering::new(own.local_addr()?, mapped(41000)));
+        let (_tcp, _, mut server) = crate::offered(41000)?;
         ensure!(server.role() == Role::Server);
         wait();
         until_answered(mapped(2000), &mut server, Answer::Mapped(mapped(42000)))
@@ -230,10 +228,7 @@ fn root_offers_anything() -> Result<()> {
 #[test]
 fn other_users_do_not_use_up_the_server_s_descriptors() -> Result<()> {
     let _net = available!(own_network()?);
-    let tcp = TcpListener::bind((LOCALHOST, 0))?;
-    let service = tcp.local_addr()?;
-    let mut server = mapper();
-    server.offer(Offering::new(service, mapped(41000)));
+    let (_tcp, _, mut server) = crate::offered(41000)?;
     let before = server.descriptors().count();
     let most = usize::try_from(getrlimit(Resource::RLIMIT_NOFILE)?.0)?.min(2048) / 32;
     let mut mallory = Other::begin(MALLORY, |wait| {
@@ -250,17 +245,16 @@ fn other_users_do_not_use_up_the_server_s_descriptors() -> Result<()> {
         }
         Ok(())
     })?;
+    let mut drive_after = |other: &mut Other| {
+        other.await_step()?;
+        (0..9).for_each(|_| server.drive());
+        anyhow::Ok(())
+    };
     for _ in 0..2 {
-        mallory.await_step()?;
-        for _ in 0..9 {
-            server.drive();
-        }
+        drive_after(&mut mallory)?;
         mallory.next_step()?;
     }
-    mallory.await_step()?;
-    for _ in 0..9 {
-        server.drive();
-    }
+    drive_after(&mut mallory)?;
     let held = server.descriptors().count() - before;
     ensure!(held <= most && held > 0, "{held} of {most}");
     // Records of other users are received nevertheless.
@@ -276,9 +270,7 @@ fn other_users_do_not_use_up_the_server_s_descriptors() -> Result<()> {
 #[test]
 fn a_client_that_is_refused_waits_ever_longer() -> Result<()> {
     let _net = available!(crate::own_network()?);
-    let server = packets()?;
-    bind(server.as_raw_fd(), &server_name()?)?;
-    listen(&server, Backlog::new(8)?)?;
+    let server = silent_server()?;
     let mut client = mapper();
     client.offer(Offering::new(mapped(2000), mapped(42000)));
     let end = Instant::now() + WITHIN;

@@ -52,6 +52,14 @@ fn mapper() -> PortMapper {
     mapper
 }
 
+/// A mapper that offers the service of a listener, and both addresses.
+fn offered(port: u16) -> Result<(TcpListener, SocketAddr, PortMapper)> {
+    let (tcp, mut mapper) = (listener()?, mapper());
+    let service = tcp.local_addr()?;
+    mapper.offer(offering(service, port));
+    Ok((tcp, service, mapper))
+}
+
 fn offering(service: SocketAddr, port: u16) -> Offering {
     Offering::new(service, mapped(port))
 }
@@ -94,9 +102,7 @@ fn until_answered(service: SocketAddr, expected: Answer) -> Result<()> {
 #[test]
 fn a_service_that_is_offered_is_found_and_another_is_refused() -> Result<()> {
     let _net = available!(own_network()?);
-    let (tcp, mut mapper) = (listener()?, mapper());
-    let service = tcp.local_addr()?;
-    mapper.offer(offering(service, 41000));
+    let (_tcp, service, mut mapper) = offered(41000)?;
     ensure!(mapper.role() == Role::Server);
     ensure!(ask(service, &mut [&mut mapper])? == Answer::Mapped(mapped(41000)));
     ensure!(ask(mapped(2000), &mut [&mut mapper])? == Answer::Refused);
@@ -110,7 +116,7 @@ fn a_service_that_is_offered_is_found_and_another_is_refused() -> Result<()> {
     ensure!(numbers(&mapper) == before);
     ensure!(ask(service, &mut [&mut mapper])? == Answer::Mapped(mapped(41001)));
     mapper.withdraw(service, mapped(41001));
-    until_it_leaves(&mut mapper)?;
+    until_role(&mut mapper, Role::Idle)?;
     ensure!(mapper.descriptors().count() == 0);
     ensure!(ask(service, &mut [])? == Answer::Absent);
     Ok(())
@@ -153,12 +159,10 @@ fn a_peer_without_this_project_receives_no_byte_at_its_service() -> Result<()> {
 #[test]
 fn the_first_process_answers_for_all() -> Result<()> {
     let _net = available!(own_network()?);
-    let (tcp_a, tcp_b) = (listener()?, listener()?);
-    let (mut a, mut b) = (mapper(), mapper());
-    a.offer(offering(tcp_a.local_addr()?, 41000));
-    b.offer(offering(tcp_b.local_addr()?, 42000));
+    let (_tcp_a, service_a, mut a) = offered(41000)?;
+    let (_tcp_b, service_b, mut b) = offered(42000)?;
     ensure!((a.role(), b.role()) == (Role::Server, Role::Client));
-    ensure!(ask(tcp_b.local_addr()?, &mut [&mut a])? == Answer::Mapped(mapped(42000)));
+    ensure!(ask(service_b, &mut [&mut a])? == Answer::Mapped(mapped(42000)));
     // A later offering of a client is answered too, and a withdrawn one is not.
     let later = listener()?;
     b.offer(offering(later.local_addr()?, 43000));
@@ -166,12 +170,12 @@ fn the_first_process_answers_for_all() -> Result<()> {
     b.withdraw(later.local_addr()?, mapped(43000));
     ensure!(ask(later.local_addr()?, &mut [&mut a])? == Answer::Refused);
     // A server without services stays for its clients, and stops after the last of them.
-    a.withdraw(tcp_a.local_addr()?, mapped(41000));
+    a.withdraw(service_a, mapped(41000));
     ensure!(a.role() == Role::Server);
-    ensure!(ask(tcp_b.local_addr()?, &mut [&mut a])? == Answer::Mapped(mapped(42000)));
-    b.withdraw(tcp_b.local_addr()?, mapped(42000));
+    ensure!(ask(service_b, &mut [&mut a])? == Answer::Mapped(mapped(42000)));
+    b.withdraw(service_b, mapped(42000));
     ensure!(b.role() == Role::Idle);
-    until_it_leaves(&mut a)
+    until_role(&mut a, Role::Idle)
 }
 
 /// Makes progress until the mapper has bound the port.
@@ -179,16 +183,6 @@ fn until_bound(mapper: &mut PortMapper) -> Result<()> {
     let end = Instant::now() + WITHIN;
     while mapper.descriptors().count() < 2 {
         ensure!(Instant::now() < end, "not bound");
-        mapper.wait(WITHIN);
-    }
-    Ok(())
-}
-
-/// Makes progress until a server without services and clients has stopped.
-fn until_it_leaves(mapper: &mut PortMapper) -> Result<()> {
-    let end = Instant::now() + WITHIN;
-    while mapper.role() != Role::Idle {
-        ensure!(Instant::now() < end, "it stays");
         mapper.wait(WITHIN);
     }
     Ok(())
@@ -254,10 +248,9 @@ fn a_survivor_takes_over_from_a_process_that_was_killed() -> Result<()> {
 #[test]
 fn a_service_that_was_offered_before_the_question_is_found() -> Result<()> {
     let _net = available!(own_network()?);
-    let (tcp_a, tcp_b) = (listener()?, listener()?);
-    let mut server = mapper();
-    server.offer(offering(tcp_a.local_addr()?, 41000));
+    let (_tcp_a, _, mut server) = offered(41000)?;
     let is_over = AtomicBool::new(false);
+    let tcp_b = listener()?;
     let service = tcp_b.local_addr()?;
     thread::scope(|scope| {
         let serves = scope.spawn(|| {
@@ -320,8 +313,7 @@ fn a_persistent_question_outlives_a_gap_between_two_servers() -> Result<()> {
 fn an_address_that_is_free_a_moment_later_is_bound_soon() -> Result<()> {
     let _net = available!(own_network()?);
     let other = UdpSocket::bind((LOCALHOST, PORT))?;
-    let (tcp, mut mapper) = (listener()?, mapper());
-    mapper.offer(offering(tcp.local_addr()?, 41000));
+    let (_tcp, _, mut mapper) = offered(41000)?;
     ensure!(mapper.descriptors().count() == 1, "only the name is bound");
     let due = mapper.due();
     ensure!(
@@ -387,9 +379,7 @@ fn of_one_service_the_newest_is_answered_and_when_it_goes_the_one_before() -> Re
 #[test]
 fn malformed_datagrams_get_no_answer_and_have_no_effect() -> Result<()> {
     let _net = available!(own_network()?);
-    let (tcp, mut mapper) = (listener()?, mapper());
-    let service = tcp.local_addr()?;
-    mapper.offer(offering(service, 41000));
+    let (_tcp, service, mut mapper) = offered(41000)?;
     let hostile = UdpSocket::bind((LOCALHOST, 0))?;
     hostile.connect((LOCALHOST, PORT))?;
     hostile.set_nonblocking(true)?;
@@ -417,11 +407,10 @@ fn malformed_datagrams_get_no_answer_and_have_no_effect() -> Result<()> {
 fn where_another_port_mapper_runs_it_answers_and_nothing_breaks() -> Result<()> {
     let _net = available!(own_network()?);
     let other = UdpSocket::bind((LOCALHOST, PORT))?;
-    let (tcp, mut mapper) = (listener()?, mapper());
-    mapper.offer(offering(tcp.local_addr()?, 41000));
+    let (_tcp, service, mut mapper) = offered(41000)?;
     ensure!(mapper.role() == Role::Server);
     // The other mapper rejects, as a mapper without mappings does.
-    let mut asking = Asking::begin(tcp.local_addr()?, WITHIN)?;
+    let mut asking = Asking::begin(service, WITHIN)?;
     let mut bytes = [0; 99];
     let (len, from) = other.recv_from(&mut bytes)?;
     other.send_to(&Message::parse(&bytes[..len])?.reject().to_bytes(), from)?;
@@ -429,6 +418,6 @@ fn where_another_port_mapper_runs_it_answers_and_nothing_breaks() -> Result<()> 
     // After its end, our mapper answers.
     drop(other);
     until_bound(&mut mapper)?;
-    ensure!(ask(tcp.local_addr()?, &mut [&mut mapper])? == Answer::Mapped(mapped(41000)));
+    ensure!(ask(service, &mut [&mut mapper])? == Answer::Mapped(mapped(41000)));
     Ok(())
 }

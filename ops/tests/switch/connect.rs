@@ -26,30 +26,21 @@ fn a_rule_that_says_tcp_decides_without_a_socket() -> Result<()> {
     ensure!(reason(85) == Some(Reason::Rule { line: 3 }));
     ensure!(reason(91).is_none(), "no rule matches");
     let hits = |lab: &Lab| {
-        let rules = lab.switch.rules().map(|all| all.rules().iter());
-        rules
-            .into_iter()
-            .flatten()
-            .map(|rule| rule.hits())
-            .collect::<Vec<_>>()
+        let rules = lab.switch.rules().into_iter().flat_map(|all| all.rules());
+        rules.map(|rule| rule.hits()).collect::<Vec<_>>()
     };
     ensure!(hits(&lab) == [0, 0, 1], "only such decisions are counted");
     // The device is known after the route was looked up.
-    let by_device = available!(Lab::new("use tcp connect * *:* interface=lo", &unix())?);
-    ensure!(
-        by_device
-            .switch
-            .connects_by_tcp((LOCALHOST, 80).into())
-            .is_none()
-    );
+    let lab = available!(Lab::new("use tcp connect * *:* interface=lo", &unix())?);
+    let reason = lab.switch.connects_by_tcp((LOCALHOST, 80).into());
+    ensure!(reason.is_none());
     Ok(())
 }
 
 #[test]
 fn a_connection_between_two_switched_ends_is_offloaded() -> Result<()> {
     let lab = available!(Lab::new("", &unix())?);
-    let service = lab.service()?;
-    let (mut client, server) = lab.connect(service.address()?)?.accepted_by(&service)?;
+    let (_service, mut client, server) = lab.connected()?;
     ensure!(client.outcome() == "unix");
     exchange(&mut client, &server)
 }
@@ -57,9 +48,8 @@ fn a_connection_between_two_switched_ends_is_offloaded() -> Result<()> {
 #[test]
 fn both_ends_have_the_same_addresses_as_over_tcp() -> Result<()> {
     let lab = available!(Lab::new("", &unix())?);
-    let service = lab.service()?;
+    let (service, client, server) = lab.connected()?;
     let to = service.address()?;
-    let (client, server) = lab.connect(to)?.accepted_by(&service)?;
     let (End::Offloaded(_, client), Accepted::Offloaded { stream, .. }) = (client, server) else {
         anyhow::bail!("not offloaded")
     };
@@ -73,8 +63,7 @@ fn both_ends_have_the_same_addresses_as_over_tcp() -> Result<()> {
 #[test]
 fn a_rule_keeps_a_socket_on_tcp() -> Result<()> {
     let lab = available!(Lab::new("# first\nuse tcp connect probe *:*", &unix())?);
-    let service = lab.service()?;
-    let (mut client, server) = lab.connect(service.address()?)?.accepted_by(&service)?;
+    let (_service, mut client, server) = lab.connected()?;
     ensure!(client.outcome() == "tcp: line 2 of the rule file says tcp");
     exchange(&mut client, &server)?;
     let falls = lab.switch.fall_backs();

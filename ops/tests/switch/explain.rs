@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use anyhow::{Result, ensure};
-use ops::DecisionTrace;
 use ops::rules::Role;
 use stack_tests::available;
 
@@ -11,13 +10,9 @@ use crate::lab::{LOCALHOST, Lab, intent};
 use crate::unix_protocol::UnixProtocol;
 
 fn explained(lab: &Lab, role: Role, address: SocketAddr) -> Vec<String> {
-    lines_of(&lab.switch.explain(&intent(role, address)))
-}
-
-fn lines_of(trace: &DecisionTrace) -> Vec<String> {
-    trace
-        .steps()
-        .iter()
+    let trace = lab.switch.explain(&intent(role, address));
+    let lines = trace.steps().iter();
+    lines
         .map(|step| format!("{}: {}", step.subject, step.text))
         .collect()
 }
@@ -26,15 +21,10 @@ fn lines_of(trace: &DecisionTrace) -> Vec<String> {
 fn every_step_is_explained_in_order() -> Result<()> {
     let mut asks = UnixProtocol::default();
     asks.capabilities.asks_peer = true;
-    let mut rdma = UnixProtocol {
-        name: "rdma",
-        ..UnixProtocol::default()
-    };
+    let mut rdma = UnixProtocol::named("rdma");
     rdma.capabilities.needs_rule_within_host = true;
-    let lab = available!(Lab::new(
-        "# one\nuse both connect probe *:*",
-        &[rdma, asks]
-    )?);
+    let rules = "# one\nuse both connect probe *:*";
+    let lab = available!(Lab::new(rules, &[rdma, asks])?);
     let to = SocketAddr::new(LOCALHOST, 80);
     let steps = explained(&lab, Role::Connect, to);
     let expected = [

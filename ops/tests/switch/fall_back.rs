@@ -10,15 +10,12 @@ use ops::{DecisionTrace, Plan, WITHIN};
 use rustix::io::Errno;
 use stack_tests::available;
 
-use crate::lab::{Accepted, DEADLINE, End, LOCALHOST, Lab, carrier, exchange, intent};
+use crate::lab::{Accepted, DEADLINE, End, LOCALHOST, Lab, NO_PROGRAM, carrier, exchange, intent};
 use crate::unix_protocol::{Behaviour, UnixProtocol};
 
 /// Connects to a service of this behaviour, and returns the reason for the fall-back.
 fn falls_back(behaviour: Behaviour) -> Result<Option<String>> {
-    let protocol = UnixProtocol {
-        behaviour,
-        ..UnixProtocol::default()
-    };
+    let protocol = UnixProtocol::with_behaviour(behaviour);
     // Only a peer that never answers may be late, even on a loaded machine.
     let rules = match behaviour {
         Behaviour::Stall => format!("use both connect * *:* within={}ms\n", WITHIN.as_millis()),
@@ -27,8 +24,7 @@ fn falls_back(behaviour: Behaviour) -> Result<Option<String>> {
     let Some(lab) = Lab::new(&rules, &[protocol])? else {
         return Ok(None);
     };
-    let service = lab.service()?;
-    let (mut client, server) = lab.connect(service.address()?)?.accepted_by(&service)?;
+    let (service, mut client, server) = lab.connected()?;
     ensure!(carrier(&server) == "tcp");
     exchange(&mut client, &server)?;
     ensure!(
@@ -39,23 +35,18 @@ fn falls_back(behaviour: Behaviour) -> Result<Option<String>> {
 }
 
 #[test]
-fn a_listener_that_refuses() -> Result<()> {
-    let outcome = available!(falls_back(Behaviour::Refuse)?);
-    ensure!(outcome == "tcp: the peer refused", "{outcome}");
-    Ok(())
-}
-
-#[test]
-fn a_peer_of_another_version() -> Result<()> {
-    let outcome = available!(falls_back(Behaviour::OtherVersion)?);
-    ensure!(outcome == "tcp: the peer speaks another version");
-    Ok(())
-}
-
-#[test]
-fn a_peer_that_breaks_off_in_mid_handshake() -> Result<()> {
-    let outcome = available!(falls_back(Behaviour::BreakOff)?);
-    ensure!(outcome.starts_with("tcp: failed: "), "{outcome}");
+fn a_peer_that_refuses_has_another_version_or_breaks_off_in_mid_handshake() -> Result<()> {
+    for (behaviour, expected) in [
+        (Behaviour::Refuse, "tcp: the peer refused"),
+        (
+            Behaviour::OtherVersion,
+            "tcp: the peer speaks another version",
+        ),
+        (Behaviour::BreakOff, "tcp: failed: "),
+    ] {
+        let outcome = available!(falls_back(behaviour)?);
+        ensure!(outcome.starts_with(expected), "{outcome}");
+    }
     Ok(())
 }
 
@@ -70,10 +61,7 @@ fn a_peer_that_stalls_costs_the_bound_and_no_more() -> Result<()> {
 
 #[test]
 fn the_bound_is_that_of_the_rule() -> Result<()> {
-    let stalls = UnixProtocol {
-        behaviour: Behaviour::Stall,
-        ..UnixProtocol::default()
-    };
+    let stalls = UnixProtocol::with_behaviour(Behaviour::Stall);
     let rules = "use both connect * *:* within=7ms\n";
     let lab = available!(Lab::new(rules, &[stalls])?);
     let service = lab.service()?;
@@ -84,14 +72,22 @@ fn the_bound_is_that_of_the_rule() -> Result<()> {
 }
 
 #[test]
-fn a_peer_without_the_protocol() -> Result<()> {
-    let lab = available!(Lab::new("", &[UnixProtocol::default()])?);
-    let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
-    let to = plain.local_addr()?;
-    let mut end = lab.connect(to)?.decided(to)?;
-    ensure!(end.outcome() == "tcp: the peer refused");
-    let (accepted, _) = plain.accept()?;
-    exchange(&mut end, &Accepted::Native(accepted))
+fn a_peer_without_the_protocol_and_one_without_port_mapper() -> Result<()> {
+    let mut asks = UnixProtocol::default();
+    asks.capabilities.asks_peer = true;
+    for (protocol, outcome) in [
+        (UnixProtocol::default(), "tcp: the peer refused"),
+        (asks, NO_PROGRAM),
+    ] {
+        let lab = available!(Lab::new("", &[protocol])?);
+        let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
+        let to = plain.local_addr()?;
+        let mut end = lab.connect(to)?.decided(to)?;
+        ensure!(end.outcome() == outcome, "{}", end.outcome());
+        let (accepted, _) = plain.accept()?;
+        exchange(&mut end, &Accepted::Native(accepted))?;
+    }
+    Ok(())
 }
 
 #[test]
@@ -157,10 +153,7 @@ fn where_tcp_is_not_permitted_the_call_fails() -> Result<()> {
         (Behaviour::BreakOff, Errno::CONNRESET),
         (Behaviour::Stall, Errno::TIMEDOUT),
     ] {
-        let protocol = UnixProtocol {
-            behaviour,
-            ..UnixProtocol::default()
-        };
+        let protocol = UnixProtocol::with_behaviour(behaviour);
         let rules = match behaviour {
             Behaviour::Stall => "use offload connect * *:* within=100ms\n",
             _ => "use offload connect * *:*\n",

@@ -174,9 +174,7 @@ fn a_protocol_that_needs_a_rule_carries_connections_whose_rule_names_it() -> Res
     let named = "use both listen * *:* protocol=unix\nuse both connect * *:* protocol=unix\n";
     for (rules, carries) in [("", "tcp"), (both, "tcp"), (named, "unix")] {
         let lab = available!(Lab::new(rules, std::slice::from_ref(&protocol))?);
-        let service = lab.service()?;
-        let to = service.address()?;
-        let (mut client, server) = lab.connect(to)?.accepted_by(&service)?;
+        let (_service, mut client, server) = lab.connected()?;
         ensure!(carrier(&server) == carries, "{rules}: {}", client.outcome());
         let why = client.outcome();
         ensure!(

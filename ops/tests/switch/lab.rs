@@ -29,6 +29,9 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// The loopback address.
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
+/// The outcome of a connection to a host without a port mapper.
+pub(crate) const NO_PROGRAM: &str = "tcp: no program of the peer runs under opsrun";
+
 /// Locked for writing while programs are started: a child has every descriptor of this process
 /// until it executes its program, so a descriptor that is closed meanwhile stays open.
 pub(crate) static NO_CHILDREN: RwLock<()> = RwLock::new(());
@@ -66,15 +69,9 @@ impl Lab {
             called: "probe".to_owned(),
             user: 1000,
         };
-        let stack = NetStack::open()?;
+        let (stack, own) = (NetStack::open()?, Arc::clone(&registry));
         Ok(Self {
-            switch: Switch::new(
-                program,
-                Some(rules),
-                Arc::clone(&registry),
-                Some(stack),
-                DEADLINE,
-            )?,
+            switch: Switch::new(program, Some(rules), own, Some(stack), DEADLINE)?,
             registry,
             _registrations: registrations,
             _no_children: NO_CHILDREN.read().ignore_poison(),
@@ -134,6 +131,22 @@ impl Lab {
                 End::Begun(switch, native, Box::new(attempt)).step(to)
             }
         }
+    }
+
+    /// Makes a service, and a connection to it.
+    pub(crate) fn connected(&self) -> Result<(Service, End, Accepted)> {
+        let service = self.service()?;
+        let (client, server) = self.connect(service.address()?)?.accepted_by(&service)?;
+        Ok((service, client, server))
+    }
+
+    /// Makes a service over TCP only, without a port mapper that announces it, and learns that.
+    pub(crate) fn service_without_mapper(&self) -> Result<(TcpListener, SocketAddr)> {
+        let plain = TcpListener::bind((LOCALHOST, 0))?;
+        let to = plain.local_addr()?;
+        let outcome = self.connect(to)?.decided(to)?.outcome();
+        ensure!(outcome == NO_PROGRAM, "{outcome}");
+        Ok((plain, to))
     }
 
     /// Returns the reason why a connection uses TCP.

@@ -12,7 +12,7 @@ use ops::{DecisionTrace, Outcome, Plan, Reserve};
 use rustix::io::Errno;
 use stack_tests::{NetSpace, available, not_run};
 
-use crate::lab::{Accepted, DEADLINE, End, LOCALHOST, Lab, NO_CHILDREN, carrier, exchange};
+use crate::lab::{DEADLINE, End, LOCALHOST, Lab, NO_CHILDREN, NO_PROGRAM, carrier, exchange};
 use crate::unix_protocol::UnixProtocol;
 
 /// Returns a protocol that is tried only if the peer offers the service over it.
@@ -40,9 +40,7 @@ fn a_peer_that_offers_the_service_is_connected_to_by_the_protocol() -> Result<()
 fn a_service_of_this_process_is_found_while_nothing_answers() -> Result<()> {
     for rules in ["", "use offload connect * *:*\n"] {
         let lab = available!(Lab::new(rules, &[asking()])?);
-        let service = lab.service()?;
-        let to = service.address()?;
-        let (mut client, server) = lab.connect(to)?.accepted_by(&service)?;
+        let (_service, mut client, server) = lab.connected()?;
         ensure!(client.outcome() == "unix", "{}", client.outcome());
         exchange(&mut client, &server)?;
     }
@@ -73,12 +71,7 @@ fn without_tcp_a_service_is_found_after_a_time_in_which_nothing_answers() -> Res
 fn without_tcp_a_denial_is_not_cached() -> Result<()> {
     let rules = "use offload connect * *:1\nuse both connect * *:*\n";
     let lab = available!(Lab::new(rules, &[asking()])?);
-    let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
-    let to = plain.local_addr()?;
-    // This connection learns that no port mapper is here.
-    ensure!(
-        lab.connect(to)?.decided(to)?.outcome() == "tcp: no program of the peer runs under opsrun"
-    );
+    let _learned = lab.service_without_mapper()?;
     let _plain = std::net::TcpListener::bind((LOCALHOST, 1))?;
     let end = lab.connect((LOCALHOST, 1).into())?;
     ensure!(matches!(end, End::Begun(..)), "{}", end.outcome());
@@ -112,17 +105,6 @@ fn a_service_that_ended_is_offered_no_longer() -> Result<()> {
 }
 
 #[test]
-fn a_host_without_port_mapper_is_connected_to_by_tcp_at_once() -> Result<()> {
-    let lab = available!(Lab::new("", &[asking()])?);
-    let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
-    let to = plain.local_addr()?;
-    let mut end = lab.connect(to)?.decided(to)?;
-    ensure!(end.outcome() == "tcp: no program of the peer runs under opsrun");
-    let (accepted, _) = plain.accept()?;
-    exchange(&mut end, &Accepted::Native(accepted))
-}
-
-#[test]
 fn a_host_that_drops_datagrams_is_waited_for_once() -> Result<()> {
     let lab = available!(Lab::new(
         "use both connect * *:* within=40ms\n",
@@ -136,11 +118,8 @@ fn a_host_that_drops_datagrams_is_waited_for_once() -> Result<()> {
     let end = lab.connect(to)?.decided(to)?;
     ensure!(end.outcome() == "tcp: UDP port 3935 of the peer does not answer");
     ensure!(begin.elapsed() >= Duration::from_millis(20) && begin.elapsed() < DEADLINE);
-    let asked = || {
-        (0..)
-            .take_while(|_| swallows.recv(&mut [0; 99]).is_ok())
-            .count()
-    };
+    let received = || swallows.recv(&mut [0; 99]).ok();
+    let asked = || std::iter::from_fn(received).count();
     ensure!(asked() > 0);
     // The answer is cached now: nothing is sent, and the connection does not wait.
     let again = lab.connect(to)?;
@@ -151,15 +130,9 @@ fn a_host_that_drops_datagrams_is_waited_for_once() -> Result<()> {
 #[test]
 fn a_peers_answer_is_dropped_when_the_network_changes() -> Result<()> {
     let lab = available!(Lab::new("", &[asking()])?);
-    let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
-    let to = plain.local_addr()?;
-    ensure!(
-        lab.connect(to)?.decided(to)?.outcome() == "tcp: no program of the peer runs under opsrun"
-    );
+    let (_plain, to) = lab.service_without_mapper()?;
     let silent = UdpSocket::bind((LOCALHOST, PORT))?;
-    ensure!(
-        lab.connect(to)?.decided(to)?.outcome() == "tcp: no program of the peer runs under opsrun"
-    );
+    ensure!(lab.connect(to)?.decided(to)?.outcome() == NO_PROGRAM);
     lab.registry.notify();
     let begun = lab.connect(to)?;
     ensure!(matches!(begun, End::Begun(..)), "{}", begun.outcome());
@@ -210,11 +183,7 @@ fn what_a_peer_said_holds_while_the_way_to_it_stays_the_same() -> Result<()> {
     }
     let mut shell = Shell::start()?;
     let lab = Lab::here("", &[asking()])?;
-    let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
-    let to = plain.local_addr()?;
-    ensure!(
-        lab.connect(to)?.decided(to)?.outcome() == "tcp: no program of the peer runs under opsrun"
-    );
+    let (_plain, to) = lab.service_without_mapper()?;
     // A connection that asks again waits for this silent socket.
     let _silent = UdpSocket::bind((LOCALHOST, PORT))?;
     for elsewhere in [
@@ -255,8 +224,10 @@ fn a_connection_that_stays_on_tcp_has_reserved_no_port() -> Result<()> {
 
 #[test]
 fn a_protocol_that_need_not_ask_is_tried_where_the_peer_does_not_answer() -> Result<()> {
-    let mut asks = asking();
-    asks.name = "asks";
+    let asks = UnixProtocol {
+        name: "asks",
+        ..asking()
+    };
     let protocols = [asks, UnixProtocol::default()];
     let offers = available!(Lab::new("", &protocols)?);
     let service = offers.service()?;
@@ -267,10 +238,8 @@ fn a_protocol_that_need_not_ask_is_tried_where_the_peer_does_not_answer() -> Res
     // Half of the bound passes before the other protocol is tried. On a busy machine all of it may
     // pass.
     for within in ["4s", "60s"] {
-        let lab = Lab::here(
-            &format!("use both connect * *:* within={within}\n"),
-            &protocols,
-        )?;
+        let rules = format!("use both connect * *:* within={within}\n");
+        let lab = Lab::here(&rules, &protocols)?;
         let (client, server) = lab.connect(to)?.accepted_by(&service)?;
         outcome = client.outcome();
         if outcome == "unix" && carrier(&server) == "unix" {

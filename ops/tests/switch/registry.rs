@@ -9,22 +9,19 @@ use stack_tests::available;
 use crate::lab::{Lab, exchange};
 use crate::unix_protocol::{Behaviour, UnixProtocol};
 
-fn named(name: &'static str) -> UnixProtocol {
-    UnixProtocol {
-        name,
-        ..UnixProtocol::default()
-    }
-}
-
 #[test]
 fn a_name_is_registered_once_and_free_again_after_the_end() -> Result<()> {
     let registry = Arc::new(Registry::default());
-    let first = registry.register(Arc::new(named("one")), 0)?;
-    ensure!(registry.register(Arc::new(named("one")), 0).is_err());
+    let first = registry.register(Arc::new(UnixProtocol::named("one")), 0)?;
+    ensure!(
+        registry
+            .register(Arc::new(UnixProtocol::named("one")), 0)
+            .is_err()
+    );
     let generation = registry.generation();
     drop(first);
     ensure!(registry.generation() > generation && registry.protocols().is_empty());
-    let _second = registry.register(Arc::new(named("one")), 0)?;
+    let _second = registry.register(Arc::new(UnixProtocol::named("one")), 0)?;
     let generation = registry.generation();
     registry.notify();
     ensure!(registry.generation() > generation);
@@ -36,25 +33,21 @@ fn the_protocol_of_the_highest_priority_is_preferred() -> Result<()> {
     let registry = Arc::new(Registry::default());
     let mut kept = Vec::new();
     for (name, priority) in [("low", -5), ("first", 7), ("second", 7)] {
-        kept.push(registry.register(Arc::new(named(name)), priority)?);
+        kept.push(registry.register(Arc::new(UnixProtocol::named(name)), priority)?);
     }
-    let names: Vec<String> = registry
-        .protocols()
-        .iter()
-        .map(|protocol| protocol.name().to_owned())
-        .collect();
-    ensure!(names == ["first", "second", "low"]);
+    let protocols = registry.protocols();
+    let names = protocols.iter().map(|protocol| protocol.name());
+    ensure!(names.eq(["first", "second", "low"]));
     Ok(())
 }
 
 #[test]
 fn several_protocols_serve_side_by_side() -> Result<()> {
-    let protocols = [named("one"), named("two")];
+    let protocols = [UnixProtocol::named("one"), UnixProtocol::named("two")];
     for name in ["one", "two"] {
         let rules = format!("use both listen * *:*\nuse both connect * *:* protocol={name}");
         let lab = available!(Lab::new(&rules, &protocols)?);
-        let service = lab.service()?;
-        let (mut client, server) = lab.connect(service.address()?)?.accepted_by(&service)?;
+        let (_service, mut client, server) = lab.connected()?;
         ensure!(client.outcome() == name);
         exchange(&mut client, &server)?;
     }
@@ -65,12 +58,10 @@ fn several_protocols_serve_side_by_side() -> Result<()> {
 fn where_the_preferred_protocol_fails_the_next_is_tried_before_tcp() -> Result<()> {
     let bad = UnixProtocol {
         behaviour: Behaviour::Refuse,
-        ..named("bad")
+        ..UnixProtocol::named("bad")
     };
-    let lab = available!(Lab::new("", &[bad, named("good")])?);
-    let service = lab.service()?;
-    let to = service.address()?;
-    let (mut client, server) = lab.connect(to)?.accepted_by(&service)?;
+    let lab = available!(Lab::new("", &[bad, UnixProtocol::named("good")])?);
+    let (_service, mut client, server) = lab.connected()?;
     ensure!(client.outcome() == "good");
     exchange(&mut client, &server)
 }
@@ -81,11 +72,9 @@ fn a_connection_outlives_the_registration_of_its_protocol() -> Result<()> {
     let registration = lab
         .registry
         .register(Arc::new(UnixProtocol::default()), 0)?;
-    let service = lab.service()?;
-    let to = service.address()?;
-    let (mut client, server) = lab.connect(to)?.accepted_by(&service)?;
+    let (service, mut client, server) = lab.connected()?;
     drop(registration);
     exchange(&mut client, &server)?;
-    ensure!(lab.connect(to)?.outcome() == "tcp: no offload protocol is registered");
+    ensure!(lab.connect(service.address()?)?.outcome() == "tcp: no offload protocol is registered");
     Ok(())
 }

@@ -117,13 +117,10 @@ fn zero_based_regions_count_from_zero() {
     };
     let stag = table.register(1, &request).unwrap();
     let open = table.access();
-    open.remote(stream(1), Wire::RemoteWrite, stag, 4, 3)
-        .unwrap()
-        .write(b"abc");
-    assert!(
-        open.remote(stream(1), Wire::RemoteWrite, stag, request.addr, 1)
-            .is_err()
-    );
+    let found = open.remote(stream(1), Wire::RemoteWrite, stag, 4, 3);
+    found.unwrap().write(b"abc");
+    let by_address = open.remote(stream(1), Wire::RemoteWrite, stag, request.addr, 1);
+    assert!(by_address.is_err());
     assert_eq!(&bytes[..8], b"\0\0\0\0abc\0");
 }
 
@@ -158,16 +155,14 @@ fn thousands_of_regions_are_found_again() {
         .collect();
     let open = table.access();
     let base = bytes.as_ptr() as u64;
+    let found = |pd, stag: &Stag| {
+        let range = open.remote(stream(pd), Wire::RemoteRead, *stag, base, 8);
+        range.is_ok()
+    };
     for (index, stag) in stags.iter().enumerate() {
-        let found = open
-            .remote(stream(1), Wire::RemoteRead, *stag, base, 8)
-            .is_ok();
-        assert_eq!(found, index % 2 == 1);
+        assert_eq!(found(1, stag), index % 2 == 1);
     }
-    assert!(more.iter().all(|stag| {
-        open.remote(stream(2), Wire::RemoteRead, *stag, base, 8)
-            .is_ok()
-    }));
+    assert!(more.iter().all(|stag| found(2, stag)));
 }
 
 #[test]
@@ -192,43 +187,21 @@ fn windows_have_the_range_of_their_last_bind() {
     };
     assert!(!table.bind_window(2, first, Some(&bind)), "another domain");
     assert!(table.bind_window(1, first, Some(&bind)));
-    assert!(reaches(
-        &table,
-        Wire::RemoteWrite,
-        first.stag,
-        base + 10,
-        20
-    ));
-    assert!(!reaches(&table, Wire::RemoteWrite, first.stag, base + 9, 1));
-    assert!(!reaches(&table, Wire::RemoteRead, first.stag, base + 10, 1));
+    let reaches = |access, stag, to, len| reaches(&table, access, stag, base + to, len);
+    assert!(reaches(Wire::RemoteWrite, first.stag, 10, 20));
+    assert!(!reaches(Wire::RemoteWrite, first.stag, 9, 1));
+    assert!(!reaches(Wire::RemoteRead, first.stag, 10, 1));
 
     let second = table.next_window(window).unwrap();
     assert!(table.bind_window(1, second, Some(&bind)));
-    assert!(!reaches(
-        &table,
-        Wire::RemoteWrite,
-        first.stag,
-        base + 10,
-        1
-    ));
+    assert!(!reaches(Wire::RemoteWrite, first.stag, 10, 1));
     let invalidatable = |stag| table.access().check_invalidate(stream(1), stag);
-    assert_eq!(
-        invalidatable(region),
-        Err(InvalidateFault::NotInvalidatable)
-    );
+    use InvalidateFault::{InvalidStag, NotInvalidatable};
+    assert_eq!(invalidatable(region), Err(NotInvalidatable));
     assert_eq!(invalidatable(second.stag), Ok(()));
     table.access().invalidate(second.stag);
-    assert_eq!(
-        invalidatable(second.stag),
-        Err(InvalidateFault::InvalidStag)
-    );
-    assert!(!reaches(
-        &table,
-        Wire::RemoteWrite,
-        second.stag,
-        base + 10,
-        1
-    ));
+    assert_eq!(invalidatable(second.stag), Err(InvalidStag));
+    assert!(!reaches(Wire::RemoteWrite, second.stag, 10, 1));
     let third = table.next_window(window).unwrap();
     table.remove_window(window);
     assert!(!table.bind_window(1, third, Some(&bind)));

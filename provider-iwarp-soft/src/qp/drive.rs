@@ -602,33 +602,17 @@ fn failure_of(terminate: &PeerTerminate) -> Option<WcStatus> {
 mod tests {
     use std::io::{Read, Write};
 
-    use access_layer::rnic::{SendOp, SendWr, Sge};
+    use access_layer::rnic::Sge;
 
     use super::*;
-    use crate::support::{Event, Node, hex, raw_peer};
+    use crate::support::{Event, HELLO, Node, SEND, hex, raw_peer, send_wr};
     use crate::work::SegmentList;
-
-    /// The Send with number 1, "hello".
-    const HELLO: &str = "00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 b990b10c";
 
     /// A request that no consumer can post: carrying it out panics.
     fn impossible() -> SendSlot {
-        let op = SendOp::Send {
-            solicited: false,
-            invalidate: None,
-        };
-        let wr = SendWr {
-            wr_id: 1,
-            op,
-            sgl: &[],
-            completion: true,
-            signalled: true,
-            fence: false,
-            inline: false,
-        };
         SendSlot {
             sgl: SegmentList::Inline(u8::MAX, [Sge::default(); 4]),
-            ..SendSlot::new(&wr, 1)
+            ..SendSlot::new(&send_wr(1, SEND, &[]), 1)
         }
     }
 

@@ -508,11 +508,7 @@ mod tests {
     fn a_reply_in_small_pieces_is_checked_at_growing_intervals() {
         let node = Node::new("lo 0");
         let client = node.side(10);
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let params = node.connect_params(port, &[]);
-        node.rnic.connect(&client.qp, &params).unwrap();
-        let (mut raw, _) = listener.accept().unwrap();
+        let mut raw = client.connect_to_raw(&[]);
         read_exact(&mut raw, 20);
         raw.write_all(b"MPA ID").unwrap();
         let checks = || match &*client.qp.qp.lock_link() {

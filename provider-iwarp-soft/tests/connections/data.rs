@@ -60,24 +60,15 @@ fn many_outstanding_requests_complete_in_order() {
     }
     for id in 0..COUNT {
         match id % 5 {
-            0 => client.post(
-                id,
-                SendOp::Read(to.remote(0, 512)),
-                &[from.sge(40_000, 512)],
-            ),
-            1 => client.post(
-                id,
-                SendOp::Write(to.remote(8192, 20_000)),
-                &[from.sge(0, 20_000)],
-            ),
+            0 => client.read(id, to.remote(0, 512), &[from.sge(40_000, 512)]),
+            1 => client.write(id, to.remote(8192, 20_000), &[from.sge(0, 20_000)]),
             _ => client.send(id, &[from.sge(0, (id % 4000) as usize)]),
         }
     }
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for id in 0..COUNT {
-                let done = client.sent();
-                assert_eq!((done.wr_id, done.status), (id, WcStatus::Success));
+                client.expect_sent(id);
             }
         });
         for (n, id) in (0..COUNT).filter(|id| id % 5 > 1).enumerate() {
@@ -91,30 +82,26 @@ fn many_outstanding_requests_complete_in_order() {
 fn suppressed_requests_are_not_reported_and_notify_follows_the_flags() {
     let (a, b) = nodes();
     let (client, server) = connected(&a, &b);
-    let wr = |wr_id, completion, signalled, solicited| SendWr {
-        wr_id,
-        op: SendOp::Send {
-            solicited,
-            invalidate: None,
-        },
-        sgl: &[],
-        completion,
-        signalled,
-        fence: false,
-        inline: false,
-    };
     for id in 0..3 {
         server.recv(id, &[]);
     }
-    a.rnic
-        .post_send(&client.qp, &wr(1, false, true, false))
-        .unwrap();
-    a.rnic
-        .post_send(&client.qp, &wr(2, true, false, true))
-        .unwrap();
-    a.rnic
-        .post_send(&client.qp, &wr(3, true, true, false))
-        .unwrap();
+    let rows = [
+        (1, false, true, false),
+        (2, true, false, true),
+        (3, true, true, false),
+    ];
+    for (wr_id, completion, signalled, solicited) in rows {
+        let op = SendOp::Send {
+            solicited,
+            invalidate: None,
+        };
+        let wr = SendWr {
+            completion,
+            signalled,
+            ..send_wr(wr_id, op, &[])
+        };
+        a.rnic.post_send(&client.qp, &wr).unwrap();
+    }
     let (second, third) = (client.sent(), client.sent());
     assert_eq!((second.wr_id, second.notify), (2, Notify::Never));
     assert_eq!((third.wr_id, third.notify), (3, Notify::Always));
@@ -154,17 +141,7 @@ fn a_bind_completes_after_what_was_posted_before_it() {
         assert!(client.poll_all(&client.send_cq).is_empty());
         client.send(1, &[]);
         client.send(2, &[]);
-        let bind = BindMw {
-            wr_id: 3,
-            mr: Some(&region.mr),
-            range: region.sge(10, 20),
-            access: ALL_RIGHTS,
-            zero_based: false,
-            qp_only: false,
-            completion: true,
-            signalled: true,
-            fence: false,
-        };
+        let bind = bind_to(&region, 3, 20);
         a.rnic.bind_mw(&client.qp, &window, &bind).unwrap();
         let ids: Vec<u64> = (0..3).map(|_| client.sent().wr_id).collect();
         assert_eq!(ids, [1, 2, 3], "round {round}");

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::*;
 use access_layer::rnic::*;
+use provider_iwarp_soft::SoftCq;
 
 /// Spins until the condition is true, as programs do that poll memory for an RDMA Write.
 fn until(what: &str, condition: impl Fn() -> bool) {
@@ -23,11 +24,7 @@ fn one_sided_work_completes_at_a_target_that_never_calls() {
     let (from, to) = (a.memory(1 << 20), b.memory(1 << 20));
     for round in 2..20 {
         from.fill(round);
-        client.post(
-            1,
-            SendOp::Write(to.remote(0, 1 << 20)),
-            &[from.sge(0, 1 << 20)],
-        );
+        client.write(1, to.remote(0, 1 << 20), &[from.sge(0, 1 << 20)]);
         until("the last byte of a Write", || {
             to.copy((1 << 20) - 1, 1) == patterned(round + (1 << 20) - 1, 1)
         });
@@ -48,14 +45,14 @@ fn a_program_that_posts_and_polls_memory_only_is_served_by_the_engine() {
             for round in 1..=100_u8 {
                 until("ping", || theirs.copy(0, 1) == [round]);
                 theirs.set(8, round);
-                server.post(1, SendOp::Write(mine.remote(8, 1)), &[theirs.sge(8, 1)]);
+                server.write(1, mine.remote(8, 1), &[theirs.sge(8, 1)]);
             }
         });
         for round in 1..=100_u8 {
             mine.set(0, round);
             // Each Write is posted twice, so that the second could be held back.
             for _ in 0..2 {
-                client.post(1, SendOp::Write(theirs.remote(0, 1)), &[mine.sge(0, 1)]);
+                client.write(1, theirs.remote(0, 1), &[mine.sge(0, 1)]);
             }
             until("pong", || mine.copy(8, 1) == [round]);
         }
@@ -72,7 +69,7 @@ fn a_program_that_polled_before_its_first_connection_is_served_by_the_engine() {
     let (client, _server) = connected(&a, &b);
     let (from, to) = (a.memory(64), b.memory(64));
     from.fill(1);
-    client.post(1, SendOp::Write(to.remote(0, 64)), &[from.sge(0, 64)]);
+    client.write(1, to.remote(0, 64), &[from.sge(0, 64)]);
     until("a Write", || to.copy(63, 1) == patterned(64, 1));
 }
 
@@ -89,7 +86,7 @@ fn a_program_that_checks_queues_without_driving_is_served_by_the_engine() {
         }
     };
     (0..1000).for_each(|_| look());
-    client.post(1, SendOp::Write(to.remote(0, 64)), &[from.sge(0, 64)]);
+    client.write(1, to.remote(0, 64), &[from.sge(0, 64)]);
     let deadline = Instant::now() + DEADLINE;
     while to.copy(63, 1) != patterned(64, 1) {
         assert!(Instant::now() < deadline, "a Write");
@@ -109,35 +106,12 @@ fn delayed_requests_are_sent_even_if_their_consumer_never_polls_again() {
         }
         for part in 0..4 {
             mine.set(part, round);
-            client.post(
-                1,
-                SendOp::Write(theirs.remote(part, 1)),
-                &[mine.sge(part, 1)],
-            );
+            client.write(1, theirs.remote(part, 1), &[mine.sge(part, 1)]);
         }
         until("the last of a burst", || theirs.copy(3, 1) == [round]);
         client.poll_all(&client.send_cq);
     }
 }
-
-/// Blocks in `wait` until the queue has a completion, and returns it.
-fn blocked(side: &Side<'_>, cq: &SoftCqOf, waker: &Arc<Waker>) -> Completion {
-    let deadline = Instant::now() + DEADLINE;
-    let mut out = [Completion::EMPTY];
-    loop {
-        if side.node.rnic.poll_cq(cq, &mut out) == 1 {
-            return out[0];
-        }
-        if !side.node.rnic.arm_cq(cq, false) {
-            side.node
-                .rnic
-                .wait(&[cq], waker, Some(Duration::from_secs(1)));
-        }
-        assert!(Instant::now() < deadline, "blocked for ever");
-    }
-}
-
-type SoftCqOf = provider_iwarp_soft::SoftCq;
 
 #[test]
 fn blocked_consumers_play_ping_pong() {
@@ -150,7 +124,7 @@ fn blocked_consumers_play_ping_pong() {
             if starts {
                 side.send(round, &[]);
             }
-            assert_eq!(blocked(side, &side.recv_cq, &waker).wr_id, round);
+            assert_eq!(side.blocked(&side.recv_cq, &waker).wr_id, round);
             if !starts {
                 side.send(round, &[]);
             }
@@ -196,7 +170,7 @@ fn no_message_is_lost_between_a_sleeper_and_a_poller() {
                 server.recv(round, &[]);
                 server.send(round, &[]);
                 for _ in 0..2 {
-                    assert_eq!(blocked(&server, &server.recv_cq, &asleep).wr_id, round);
+                    assert_eq!(server.blocked(&server.recv_cq, &asleep).wr_id, round);
                 }
                 server.poll_all(&server.send_cq);
             }
@@ -220,14 +194,10 @@ fn a_blocked_sender_makes_room_for_itself() {
     let waker = Arc::new(Waker::new());
     a.recorder.wake_on(11, &waker);
     for id in 0..8 {
-        client.post(
-            id,
-            SendOp::Write(to.remote(0, 4 << 20)),
-            &[from.sge(0, 4 << 20)],
-        );
+        client.write(id, to.remote(0, 4 << 20), &[from.sge(0, 4 << 20)]);
     }
     for id in 0..8 {
-        assert_eq!(blocked(&client, &client.send_cq, &waker).wr_id, id);
+        assert_eq!(client.blocked(&client.send_cq, &waker).wr_id, id);
     }
 }
 
@@ -257,7 +227,7 @@ fn a_consumer_blocked_before_the_connection_exists_gets_its_first_message() {
         let waiter = scope.spawn(|| {
             let waker = Arc::new(Waker::new());
             b.recorder.wake_on(22, &waker);
-            blocked(&server, &server.recv_cq, &waker).wr_id
+            server.blocked(&server.recv_cq, &waker).wr_id
         });
         connect(&client, &server);
         client.send(1, &[]);
@@ -280,7 +250,7 @@ fn two_threads_poll_and_two_post_on_one_queue_pair() {
         server.recv(id, &[]);
     }
     let over = AtomicBool::new(false);
-    let count = |cq: &SoftCqOf, node: &Node, all: &std::sync::atomic::AtomicU64| {
+    let count = |cq: &SoftCq, node: &Node, all: &std::sync::atomic::AtomicU64| {
         let mut out = [Completion::EMPTY; 7];
         while !over.load(Ordering::Acquire) {
             node.rnic.drive();
@@ -347,7 +317,7 @@ fn a_consumer_blocked_on_many_queue_pairs_gets_each_message() {
         for (client, server) in clients.iter().zip(&servers) {
             server.recv(round, &[]);
             client.send(round, &[]);
-            let done = blocked(server, &shared, &waker);
+            let done = server.blocked(&shared, &waker);
             assert_eq!((done.qp, done.wr_id), (server.qp_token(), round));
         }
     }

@@ -26,18 +26,11 @@ fn accepted<'n>(node: &'n Node, request: &str, memory: &Memory) -> (Side<'n>, Tc
     (server, raw, reply)
 }
 
-/// A bind to the front of `memory`.
-fn bind_to(memory: &Memory, wr_id: u64, fence: bool) -> BindMw<'_, SoftRnic> {
+/// A bind to the front of `memory` that waits for the reads before it.
+fn fenced(memory: &Memory, wr_id: u64, len: usize) -> BindMw<'_, SoftRnic> {
     BindMw {
-        wr_id,
-        mr: Some(&memory.mr),
-        range: memory.sge(0, 10),
-        access: ALL_RIGHTS,
-        zero_based: false,
-        qp_only: false,
-        completion: true,
-        signalled: true,
-        fence,
+        fence: true,
+        ..bind_to(memory, wr_id, len)
     }
 }
 
@@ -282,21 +275,11 @@ fn a_fenced_bind_and_later_work_wait_for_the_answer_of_the_read_before() {
     send_hello(&mut raw, &client, &memory);
     memory.set(0, 0);
     let window = a.rnic.create_mw(&a.pd).unwrap();
-    let bind = |wr_id, len, fence| BindMw {
-        wr_id,
-        mr: Some(&memory.mr),
-        range: memory.sge(0, len),
-        access: ALL_RIGHTS,
-        zero_based: false,
-        qp_only: false,
-        completion: true,
-        signalled: true,
-        fence,
+    let bind = |wr_id, len| {
+        let bind = fenced(&memory, wr_id, len);
+        a.rnic.bind_mw(&client.qp, &window, &bind).unwrap()
     };
-    let rkey = a
-        .rnic
-        .bind_mw(&client.qp, &window, &bind(1, 10, true))
-        .unwrap();
+    let rkey = bind(1, 10);
     assert_eq!(client.sent().wr_id, 1, "nothing is before it");
     let local = RemoteRange {
         addr: memory.addr(),
@@ -309,9 +292,7 @@ fn a_fenced_bind_and_later_work_wait_for_the_answer_of_the_read_before() {
         rkey: 7,
     };
     client.post(2, SendOp::ReadToWindow { local, remote }, &[]);
-    a.rnic
-        .bind_mw(&client.qp, &window, &bind(3, 0, true))
-        .unwrap();
+    bind(3, 0);
     client.send(4, &[]);
     assert_eq!(read_exact(&mut raw, 52)[2..4], [0x41, 0x41]);
     raw.set_read_timeout(Some(SILENCE)).unwrap();
@@ -323,8 +304,7 @@ fn a_fenced_bind_and_later_work_wait_for_the_answer_of_the_read_before() {
     answer.extend(b"hello");
     raw.write_all(&fpdu(&answer)).unwrap();
     for id in 2..=4 {
-        let done = client.sent();
-        assert_eq!((done.wr_id, done.status), (id, WcStatus::Success));
+        client.expect_sent(id);
     }
     assert_eq!(memory.copy(0, 5), b"hello");
     assert_eq!(read_exact(&mut raw, 24)[2..4], [0x41, 0x43]);
@@ -338,26 +318,23 @@ fn a_bind_of_a_freed_window_fails_after_its_slot_was_reused() {
     let (mut raw, _) = raw_peer(&client);
     let (_heir_raw, _) = raw_peer(&heir_side);
     send_hello(&mut raw, &client, &memory);
-    let bind = |wr_id, fence| bind_to(&memory, wr_id, fence);
     // Slots of the table are reused when many of them are free, the longest free first.
     let create = || a.rnic.create_mw(&a.pd).unwrap();
     let windows: Vec<SoftMw> = (0..100).map(|_| create()).collect();
-    client.post(1, SendOp::Read(memory.remote(0, 5)), &[memory.sge(0, 5)]);
-    a.rnic
-        .bind_mw(&client.qp, &windows[0], &bind(2, true))
-        .unwrap();
+    client.read(1, memory.remote(0, 5), &[memory.sge(0, 5)]);
+    let bind = fenced(&memory, 2, 10);
+    a.rnic.bind_mw(&client.qp, &windows[0], &bind).unwrap();
     drop(windows);
     let heir = create();
-    a.rnic
-        .bind_mw(&heir_side.qp, &heir, &bind(3, false))
-        .unwrap();
+    let bind = bind_to(&memory, 3, 10);
+    a.rnic.bind_mw(&heir_side.qp, &heir, &bind).unwrap();
     assert_eq!(heir_side.sent().status, WcStatus::Success);
     let request = read_exact(&mut raw, 52);
     let mut answer = hex("c142");
     answer.extend(&request[20..32]); // the sink's STag and offset
     answer.extend(b"hello");
     raw.write_all(&fpdu(&answer)).unwrap();
-    let ends = [client.sent(), client.sent()].map(|done| (done.wr_id, done.status));
+    let ends = statuses(&[client.sent(), client.sent()]);
     assert_eq!(ends, [(1, WcStatus::Success), (2, WcStatus::BindFailed)]);
 }
 
@@ -368,18 +345,13 @@ fn work_that_waits_for_a_fence_is_flushed_in_order() {
     let memory = a.memory(100);
     let (_raw, _) = raw_peer(&client);
     let window = a.rnic.create_mw(&a.pd).unwrap();
-    client.post(1, SendOp::Read(memory.remote(0, 5)), &[memory.sge(0, 5)]);
-    let bind = bind_to(&memory, 2, true);
+    client.read(1, memory.remote(0, 5), &[memory.sge(0, 5)]);
+    let bind = fenced(&memory, 2, 10);
     a.rnic.bind_mw(&client.qp, &window, &bind).unwrap();
     client.send(3, &[]);
     a.rnic.disconnect(&client.qp, true);
-    let flushed: Vec<u64> = client
-        .poll_all(&client.send_cq)
-        .iter()
-        .inspect(|done| assert_eq!(done.status, WcStatus::Flushed))
-        .map(|done| done.wr_id)
-        .collect();
-    assert_eq!(flushed, [1, 2, 3]);
+    let flushed = statuses(&client.poll_all(&client.send_cq));
+    assert_eq!(flushed, [1, 2, 3].map(|id| (id, WcStatus::Flushed)));
     assert_eq!(a.rnic.pending(&client.qp), (0, 0));
 }
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::support::scripted::{CAN_PULL, Half, Moved, Scripted};
+use crate::support::scripted::{Half, Moved, Scripted};
 use crate::support::testbed::{Testbed, with_testbed};
 use crate::support::*;
 use access_layer::rnic::*;
@@ -209,15 +209,11 @@ fn run(testbed: &Testbed<'_>, make: Make, is_local: bool) -> (Event, (u8, u8)) {
     drop(mr);
     let window = node.rnic.create_mw(&node.pd).unwrap();
     let bind = BindMw {
-        wr_id: 1,
-        mr: Some(&around.mr),
         range: around.sge(LEN, LEN),
-        access: ALL_RIGHTS,
-        zero_based: false,
         qp_only: true,
         completion: false,
         signalled: false,
-        fence: false,
+        ..bind_to(&around, 1, LEN)
     };
     // The window belongs to the healthy connection.
     let healthy = testbed.healthy_server();
@@ -263,22 +259,14 @@ fn a_peer_reads_no_window_by_reference_after_it_was_invalidated() {
         let memory = node.memory(1 << 16);
         let window = node.rnic.create_mw(&node.pd).unwrap();
         let bind = BindMw {
-            wr_id: 1,
-            mr: Some(&memory.mr),
-            range: memory.sge(0, 1 << 16),
-            access: ALL_RIGHTS,
             zero_based: true,
-            qp_only: false,
             completion: false,
             signalled: false,
-            fence: false,
+            ..bind_to(&memory, 1, 1 << 16)
         };
         let healthy = testbed.healthy_server();
         let stag = node.rnic.bind_mw(&healthy.qp, &window, &bind).unwrap();
-        let mut moved = Moved::new(&victim, |shared| {
-            let can_pull = shared.control(Half::Adopter, CAN_PULL);
-            can_pull.store(1, Ordering::Relaxed);
-        });
+        let mut moved = Moved::with_pulls(&victim);
         let push = |moved: &mut Moved, segment: &[u8]| {
             moved.tail = moved.shared.push(Half::Creator, moved.tail, segment, &[]);
             moved.wake();

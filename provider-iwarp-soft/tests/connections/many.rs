@@ -19,10 +19,12 @@ fn receive_queues<'a>(sides: &'a [Side<'_>]) -> Vec<&'a SoftCq> {
     sides.iter().map(|side| &side.recv_cq).collect()
 }
 
-fn connect_all(clients: &[Side<'_>], servers: &[Side<'_>]) {
-    for (client, server) in clients.iter().zip(servers) {
+fn connected_sides<'n>(a: &'n Node, b: &'n Node) -> (Vec<Side<'n>>, Vec<Side<'n>>) {
+    let (clients, servers) = (sides(a), sides(b));
+    for (client, server) in clients.iter().zip(&servers) {
         connect(client, server);
     }
+    (clients, servers)
 }
 
 /// Takes a completion from the first queue that has one, and returns the index of the queue.
@@ -30,6 +32,14 @@ fn take_any(node: &Node, cqs: &[&SoftCq]) -> Option<usize> {
     let mut out = [Completion::EMPTY];
     let has_one = |cq: &&SoftCq| node.rnic.poll_cq(cq, &mut out) == 1;
     cqs.iter().position(has_one)
+}
+
+fn drive_until_any(node: &Node, cqs: &[&SoftCq]) {
+    let deadline = Instant::now() + DEADLINE;
+    while take_any(node, cqs).is_none() {
+        assert!(Instant::now() < deadline, "no completion");
+        node.rnic.drive();
+    }
 }
 
 /// Every index several times, never two neighbours one after the other.
@@ -53,8 +63,7 @@ fn is_readable(fd: &mut PollFd<'_>, timeout: Duration) -> bool {
 #[test]
 fn a_blocked_consumer_receives_from_each_connection() {
     let (a, b) = nodes();
-    let (clients, servers) = (sides(&a), sides(&b));
-    connect_all(&clients, &servers);
+    let (clients, servers) = connected_sides(&a, &b);
     let cqs = receive_queues(&servers);
     let waker = Arc::new(Waker::new());
     for server in &servers {
@@ -79,17 +88,12 @@ fn a_blocked_consumer_receives_from_each_connection() {
 #[test]
 fn a_polling_consumer_receives_from_each_connection() {
     let (a, b) = nodes();
-    let (clients, servers) = (sides(&a), sides(&b));
-    connect_all(&clients, &servers);
+    let (clients, servers) = connected_sides(&a, &b);
     let cqs = receive_queues(&servers);
     for at in in_turn() {
         servers[at].recv(1, &[]);
         clients[at].send(1, &[]);
-        let deadline = Instant::now() + DEADLINE;
-        while take_any(&b, &cqs).is_none() {
-            assert!(Instant::now() < deadline, "nothing on {at}");
-            b.rnic.drive();
-        }
+        drive_until_any(&b, &cqs);
         clients[at].sent();
     }
 }
@@ -108,20 +112,15 @@ fn arm(node: &Node) -> PollFd<'_> {
 #[test]
 fn a_sleeper_elsewhere_sleeps_on_one_descriptor_and_is_woken_by_each_of_them() {
     let (a, b) = nodes();
-    let (clients, servers) = (sides(&a), sides(&b));
-    connect_all(&clients, &servers);
+    let (clients, servers) = connected_sides(&a, &b);
     let cqs = receive_queues(&servers);
     for at in in_turn() {
         servers[at].recv(1, &[]);
         let mut fd = arm(&b);
         clients[at].send(1, &[]);
         assert!(is_readable(&mut fd, DEADLINE), "{at}");
-        let deadline = Instant::now() + DEADLINE;
         // The engine may be receiving the same message.
-        while take_any(&b, &cqs).is_none() {
-            assert!(Instant::now() < deadline, "nothing on {at}");
-            b.rnic.drive();
-        }
+        drive_until_any(&b, &cqs);
         clients[at].sent();
     }
 }
@@ -129,8 +128,7 @@ fn a_sleeper_elsewhere_sleeps_on_one_descriptor_and_is_woken_by_each_of_them() {
 #[test]
 fn ended_connections_wake_a_sleeper_once_and_the_others_continue() {
     let (a, b) = nodes();
-    let (clients, servers) = (sides(&a), sides(&b));
-    connect_all(&clients, &servers);
+    let (clients, servers) = connected_sides(&a, &b);
     let mut fd = arm(&b);
     for client in clients.iter().step_by(2) {
         a.rnic.disconnect(&client.qp, true);
@@ -156,8 +154,7 @@ fn ended_connections_wake_a_sleeper_once_and_the_others_continue() {
 #[test]
 fn a_blocked_sender_among_them_makes_room_for_itself() {
     let (a, b) = nodes();
-    let (clients, servers) = (sides(&a), sides(&b));
-    connect_all(&clients, &servers);
+    let (clients, _servers) = connected_sides(&a, &b);
     let (from, to) = (a.memory(4 << 20), b.memory(4 << 20));
     let cqs: Vec<&SoftCq> = clients.iter().map(|side| &side.send_cq).collect();
     let waker = Arc::new(Waker::new());

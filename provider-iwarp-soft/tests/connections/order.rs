@@ -33,8 +33,7 @@ fn accept_all(node: &Node, sides: &[Side<'_>], request: &str) -> Vec<TcpStream> 
     drop(node.recorder.request(BLOCKER));
     std::mem::forget(blocker);
     for (side, request) in sides.iter().zip(requests) {
-        let params = AcceptParams { private_data: &[] };
-        node.rnic.accept(request, &side.qp, &params).unwrap();
+        side.accept(request, &[]);
     }
     for raw in &mut streams {
         read_startup(raw);
@@ -223,11 +222,7 @@ fn a_message_to_a_connecting_side_completes_after_the_established_event() {
     let _release = Release(&node);
     node.recorder.hold_established_of(100);
     client.recv(1, &[memory.sge(0, 64)]);
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let params = node.connect_params(listener.local_addr().unwrap().port(), b"");
-    node.rnic.connect(&client.qp, &params).unwrap();
-    let (mut raw, _) = listener.accept().unwrap();
-    raw.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut raw = client.connect_to_raw(b"");
     read_startup(&mut raw);
     raw.write_all(&hex(REPLY)).unwrap();
     assert_eq!(read_exact(&mut raw, 20), hex(FIRST_WRITE));
@@ -257,8 +252,7 @@ fn a_connection_that_ends_during_its_established_event_completes_its_work_in_bet
         node.recorder.release_established();
         assert!(matches!(server.event(), Event::Established { .. }));
         assert_eq!(server.event(), Event::Disconnected);
-        let received = server.poll_all(&server.recv_cq);
-        let received: Vec<_> = received.iter().map(|c| (c.wr_id, c.status)).collect();
+        let received = statuses(&server.poll_all(&server.recv_cq));
         let flushed = WcStatus::Flushed;
         let expected = [(1, WcStatus::Success), (2, flushed), (3, flushed)];
         assert_eq!(received, expected);
@@ -273,8 +267,7 @@ fn a_connection_without_established_event_completes_its_work_before_its_failure(
     let (raw, _) = accept_on(&server, &hex(REQUEST_REV2));
     drop(raw);
     assert_eq!(server.event(), Event::AcceptFailed);
-    let received = server.poll_all(&server.recv_cq);
-    let received: Vec<_> = received.iter().map(|c| (c.wr_id, c.status)).collect();
+    let received = statuses(&server.poll_all(&server.recv_cq));
     assert_eq!(received, [(1, WcStatus::Flushed)]);
     // The next connection of the same queue pair begins behind a closed gate again.
     node.rnic.reset_qp(&server.qp).unwrap();
@@ -333,7 +326,7 @@ fn a_slow_disconnect_upcall_delays_no_other_connection() {
         wait_until("the engine does not serve the second connection", || {
             b.rnic.reset_qp(&ends[1].qp).is_ok()
         });
-        clients[2].post(1, SendOp::Read(from.remote(0, 8)), &[to.sge(0, 8)]);
+        clients[2].read(1, from.remote(0, 8), &[to.sge(0, 8)]);
         assert_eq!(clients[2].sent().status, WcStatus::Success);
     });
     assert_eq!(ends[1].event(), Event::Disconnected);

@@ -370,11 +370,7 @@ fn memory_that_the_consumer_unmapped_ends_the_connection_and_not_the_process() {
 fn a_read_whose_sink_the_consumer_unmapped_fails_with_local_protection() {
     let node = Node::new("lo 0 crc=off peer_to_peer=off");
     let client = node.side(10);
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let params = node.connect_params(port, b"");
-    node.rnic.connect(&client.qp, &params).unwrap();
-    let (mut raw, _) = listener.accept().unwrap();
+    let mut raw = client.connect_to_raw(b"");
     read_startup(&mut raw);
     raw.write_all(&hex(REPLY_PLAIN)).unwrap();
     assert!(matches!(client.event(), Event::Established { .. }));
@@ -388,7 +384,7 @@ fn a_read_whose_sink_the_consumer_unmapped_fails_with_local_protection() {
             len: len as u32,
             ..sge
         };
-        client.post(id, SendOp::Read(from), &[sink]);
+        client.read(id, from, &[sink]);
         client.node.rnic.drive();
         // Length field, header, Read Request, CRC field.
         let request = read_after_first_frames(&mut raw, 2 + 18 + 28 + 4);

@@ -1,7 +1,7 @@
 //! The rules for Linux siw, byte by byte, against a peer of plain TCP in its place.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::support::*;
@@ -16,28 +16,21 @@ const SEND: &str = "00124143 00000000 00000000 00000001 00000000 587be8c4";
 
 /// Starts a consumer that connects to a socket of ours. Returns the bytes that it has sent: its
 /// Request.
-fn connecting<'n>(node: &'n Node, listener: &TcpListener) -> (Side<'n>, TcpStream, Vec<u8>) {
+fn connecting<'n>(node: &'n Node) -> (Side<'n>, TcpStream, Vec<u8>) {
     let client = node.side(10);
-    let port = listener.local_addr().unwrap().port();
-    client.connect(port, b"");
-    let (mut raw, _) = listener.accept().unwrap();
+    let mut raw = client.connect_to_raw(b"");
     raw.set_nodelay(true).unwrap();
-    raw.set_read_timeout(Some(DEADLINE)).unwrap();
     let request = read_startup(&mut raw);
     (client, raw, request)
 }
 
 /// Connects a consumer as to siw; its first FPDU was received.
-fn connected<'n>(node: &'n Node, listener: &TcpListener) -> (Side<'n>, TcpStream) {
-    let (client, mut raw, _) = connecting(node, listener);
+fn connected<'n>(node: &'n Node) -> (Side<'n>, TcpStream) {
+    let (client, mut raw, _) = connecting(node);
     raw.write_all(&hex(SIW_REPLY)).unwrap();
     assert_eq!(read_exact(&mut raw, 20), hex(FIRST_WRITE));
     assert!(matches!(client.event(), Event::Established { .. }));
     (client, raw)
-}
-
-fn listener() -> TcpListener {
-    TcpListener::bind("127.0.0.1:0").unwrap()
 }
 
 /// True if the other side receives bytes of `raw` without resetting it.
@@ -80,8 +73,7 @@ fn a_reply_that_would_crash_the_kernel_of_siw_is_not_sent() {
 #[test]
 fn a_cancelled_attempt_ends_by_a_fin_and_not_by_a_reset() {
     let a = Node::new("lo 0");
-    let listener = listener();
-    let (client, mut raw, _) = connecting(&a, &listener);
+    let (client, mut raw, _) = connecting(&a);
     a.rnic.disconnect(&client.qp, true);
     assert_eq!(client.event(), Event::Disconnected);
     assert_eq!(raw.read(&mut [0; 1]).unwrap(), 0, "our FIN");
@@ -91,8 +83,7 @@ fn a_cancelled_attempt_ends_by_a_fin_and_not_by_a_reset() {
 #[test]
 fn a_reply_with_a_length_that_has_wrapped_is_answered_by_a_fin_and_not_by_a_reset() {
     let a = Node::new("lo 0");
-    let listener = listener();
-    let (client, mut raw, _) = connecting(&a, &listener);
+    let (client, mut raw, _) = connecting(&a);
     // 252 bytes of a consumer of siw: the length wraps, the bytes are sent.
     let mut reply = hex("4d504120 49442052 65702046 72616d65 50020000 80108004");
     reply.extend([0; 252]);
@@ -105,8 +96,7 @@ fn a_reply_with_a_length_that_has_wrapped_is_answered_by_a_fin_and_not_by_a_rese
 #[test]
 fn the_first_frame_is_repeated_while_the_peer_is_silent() {
     let a = Node::new("lo 0");
-    let listener = listener();
-    let (client, mut raw) = connected(&a, &listener);
+    let (client, mut raw) = connected(&a);
     for _ in 0..3 {
         assert_eq!(read_exact(&mut raw, 20), hex(FIRST_WRITE));
     }
@@ -120,8 +110,7 @@ fn the_first_frame_is_repeated_while_the_peer_is_silent() {
 #[test]
 fn a_first_read_that_is_not_answered_is_followed_by_an_empty_write() {
     let a = Node::new("lo 0 peer_to_peer=read");
-    let listener = listener();
-    let (client, mut raw, _) = connecting(&a, &listener);
+    let (client, mut raw, _) = connecting(&a);
     let reply = "4d504120 49442052 65702046 72616d65 50020004 80104004";
     raw.write_all(&hex(reply)).unwrap();
     let first = read_exact(&mut raw, 52);
@@ -134,8 +123,7 @@ fn a_first_read_that_is_not_answered_is_followed_by_an_empty_write() {
 #[test]
 fn the_first_frame_is_not_repeated_to_a_peer_that_has_sent_a_frame() {
     let a = Node::new("lo 0");
-    let listener = listener();
-    let (client, mut raw) = connected(&a, &listener);
+    let (client, mut raw) = connected(&a);
     client.recv(0, &[]);
     raw.write_all(&hex(SEND)).unwrap();
     assert_eq!(client.received().byte_len, 0);
@@ -153,8 +141,7 @@ fn the_first_frame_is_not_repeated_to_a_peer_that_has_sent_a_frame() {
 fn our_fin_follows_a_repeated_first_frame() {
     for abrupt in [false, true] {
         let a = Node::new("lo 0");
-        let listener = listener();
-        let (client, mut raw) = connected(&a, &listener);
+        let (client, mut raw) = connected(&a);
         a.rnic.disconnect(&client.qp, abrupt);
         let repetitions = read_first_frames_to_end(&mut raw);
         assert!(repetitions > 0, "abrupt: {abrupt}");
@@ -166,15 +153,14 @@ fn our_fin_follows_a_repeated_first_frame() {
 #[test]
 fn small_reads_are_cut_at_the_pages_of_their_source() {
     let a = Node::new("lo 0");
-    let listener = listener();
-    let (client, mut raw) = connected(&a, &listener);
+    let (client, mut raw) = connected(&a);
     let memory = a.memory(100);
     let source = RemoteRange {
         addr: 4096 * 9 - 6,
         rkey: 0x1234,
         len: 16,
     };
-    client.post(1, SendOp::Read(source), &[memory.sge(0, 16)]);
+    client.read(1, source, &[memory.sge(0, 16)]);
     // Sink TO, length and source TO of both Read Requests.
     let fields = |fpdu: Vec<u8>| {
         let number = |at: usize, len| {
@@ -204,8 +190,7 @@ fn a_request_has_the_configured_flags() {
     ];
     for (settings, expected) in rows {
         let a = Node::new(settings);
-        let listener = listener();
-        let (_client, _raw, request) = connecting(&a, &listener);
+        let (_client, _raw, request) = connecting(&a);
         assert_eq!(request[16..], *expected, "{settings}");
     }
 }

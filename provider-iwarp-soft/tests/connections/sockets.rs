@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, IntoRawFd};
-use std::time::Duration;
 
 use crate::support::*;
 use access_layer::rnic::*;
@@ -18,20 +17,15 @@ fn pair() -> (TcpStream, TcpStream) {
     (client, server)
 }
 
-fn params(timeout: Duration) -> ConnectParams<'static> {
-    let remote = "127.0.0.1:1".parse().unwrap();
-    ConnectParams {
-        remote,
-        timeout: Some(timeout),
-        private_data: b"pd",
-    }
+fn expect_bytes(mut stream: &TcpStream, expected: &[u8]) {
+    let mut bytes = vec![0; expected.len()];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_eq!(bytes, expected);
 }
 
-fn talk(mut one: &TcpStream, mut other: &TcpStream) {
+fn talk(mut one: &TcpStream, other: &TcpStream) {
     one.write_all(b"still a stream").unwrap();
-    let mut bytes = [0; 14];
-    other.read_exact(&mut bytes).unwrap();
-    assert_eq!(&bytes, b"still a stream");
+    expect_bytes(other, b"still a stream");
 }
 
 #[test]
@@ -39,25 +33,14 @@ fn a_rejected_socket_is_returned_on_both_sides() {
     let (a, b) = nodes();
     let client = a.side(10);
     let (one, other) = pair();
-    let _armed = b
-        .rnic
-        .arm_socket(other.as_raw_fd(), &[], ListenToken(5))
-        .unwrap();
-    a.rnic
-        .connect_socket(&client.qp, one.as_raw_fd(), &params(DEADLINE))
-        .unwrap();
+    let _armed = b.arm(other.as_raw_fd(), 5);
+    client.connect_socket(one.as_raw_fd()).unwrap();
     let (request, _) = b.recorder.request(5);
     b.rnic.reject(request, b"stay").unwrap();
     (&other).write_all(b"behind the reply").unwrap();
-    assert_eq!(
-        client.event(),
-        Event::PeerRejected {
-            private_data: b"stay".to_vec()
-        }
-    );
-    let mut bytes = [0; 16];
-    (&one).read_exact(&mut bytes).unwrap();
-    assert_eq!(&bytes, b"behind the reply");
+    let private_data = b"stay".to_vec();
+    assert_eq!(client.event(), Event::PeerRejected { private_data });
+    expect_bytes(&one, b"behind the reply");
     talk(&one, &other);
     talk(&other, &one);
     assert!(!one.nodelay().unwrap() && !other.nodelay().unwrap());
@@ -68,21 +51,12 @@ fn a_disarmed_socket_is_returned_with_its_unread_bytes() {
     let b = Node::new("lo 0");
     let (one, other) = pair();
     (&one).write_all(b"MPA ID").unwrap();
-    let armed = b
-        .rnic
-        .arm_socket(other.as_raw_fd(), &[], ListenToken(5))
-        .unwrap();
+    let armed = b.arm(other.as_raw_fd(), 5);
     assert!(b.rnic.disarm_socket(armed));
-    let mut bytes = [0; 6];
-    (&other).read_exact(&mut bytes).unwrap();
-    assert_eq!(&bytes, b"MPA ID");
+    expect_bytes(&other, b"MPA ID");
     talk(&one, &other);
     // It can be armed again.
-    drop(
-        b.rnic
-            .arm_socket(other.as_raw_fd(), &[], ListenToken(6))
-            .unwrap(),
-    );
+    drop(b.arm(other.as_raw_fd(), 6));
     talk(&one, &other);
 }
 
@@ -90,26 +64,18 @@ fn a_disarmed_socket_is_returned_with_its_unread_bytes() {
 fn bytes_that_are_no_request_put_the_socket_down_unread() {
     let b = Node::new("lo 0");
     let (one, other) = pair();
-    let armed = b
-        .rnic
-        .arm_socket(other.as_raw_fd(), &[], ListenToken(5))
-        .unwrap();
+    let armed = b.arm(other.as_raw_fd(), 5);
     (&one).write_all(b"MPA ID Rex and more").unwrap();
     b.recorder.socket_down(5);
     assert!(!b.rnic.disarm_socket(armed));
-    let mut bytes = [0; 19];
-    (&other).read_exact(&mut bytes).unwrap();
-    assert_eq!(&bytes, b"MPA ID Rex and more");
+    expect_bytes(&other, b"MPA ID Rex and more");
 }
 
 #[test]
 fn a_request_that_begins_and_does_not_end_puts_the_socket_down() {
     let b = Node::new("lo 0 mpa_timeout_ms=100");
     let (one, other) = pair();
-    let _armed = b
-        .rnic
-        .arm_socket(other.as_raw_fd(), &[], ListenToken(1))
-        .unwrap();
+    let _armed = b.arm(other.as_raw_fd(), 1);
     (&one).write_all(b"MPA ID Req").unwrap();
     b.recorder.socket_down(1);
 }
@@ -118,17 +84,14 @@ fn a_request_that_begins_and_does_not_end_puts_the_socket_down() {
 fn two_initiators_over_one_stream_refuse_each_other() {
     let (a, b) = nodes();
     let (one, other) = pair();
-    let sides = [(a.side(10), &a, &one), (b.side(20), &b, &other)];
-    for (side, node, socket) in &sides {
-        node.rnic
-            .connect_socket(&side.qp, socket.as_raw_fd(), &params(DEADLINE))
-            .unwrap();
+    let sides = [(a.side(10), &one), (b.side(20), &other)];
+    for (side, socket) in &sides {
+        side.connect_socket(socket.as_raw_fd()).unwrap();
     }
-    for (side, _, socket) in &sides {
+    for (side, socket) in &sides {
         assert_eq!(side.event(), Event::NonPeerRejected);
-        let mut key = [0; 16];
-        (&mut &**socket).read_exact(&mut key).unwrap();
-        assert_eq!(&key, b"MPA ID Req Frame", "the other's Request stays");
+        // The other's Request stays.
+        expect_bytes(socket, b"MPA ID Req Frame");
     }
 }
 
@@ -138,15 +101,11 @@ fn an_accept_that_is_not_answered_returns_the_socket() {
     for (is_aborted, event) in [(false, Event::AcceptFailed), (true, Event::Disconnected)] {
         let server = b.side(20);
         let (one, other) = pair();
-        let _armed = b
-            .rnic
-            .arm_socket(other.as_raw_fd(), &[], ListenToken(1))
-            .unwrap();
+        let _armed = b.arm(other.as_raw_fd(), 1);
         let request = "4d504120 49442052 65712046 72616d65 50020004 8004c004";
         (&one).write_all(&hex(request)).unwrap();
         let (request, _) = b.recorder.request(1);
-        let params = AcceptParams { private_data: &[] };
-        b.rnic.accept(request, &server.qp, &params).unwrap();
+        server.accept(request, &[]);
         if is_aborted {
             b.rnic.disconnect(&server.qp, true);
         }
@@ -166,9 +125,7 @@ fn the_descriptor_is_closed_after_the_disconnect_event() {
     // Another test may open a descriptor with this number at once.
     let meaning = || std::fs::read_link(format!("/proc/self/fd/{number}")).ok();
     let before = meaning();
-    a.rnic
-        .connect_socket(&client.qp, number, &params(DEADLINE))
-        .unwrap();
+    client.connect_socket(number).unwrap();
     read_startup(&mut other);
     other.write_all(&hex(REPLY)).unwrap();
     assert!(matches!(client.event(), Event::Established { .. }));
@@ -186,9 +143,7 @@ fn expect_in_use(node: &Node, socket: std::os::fd::RawFd) {
     // SAFETY: a number; the duplicate is closed below.
     let second = unsafe { libc::dup(socket) };
     for number in [socket, second] {
-        let connected = node
-            .rnic
-            .connect_socket(&idle.qp, number, &params(DEADLINE));
+        let connected = idle.connect_socket(number);
         assert_eq!(connected, Err(SocketFault::InUse));
         let armed = node.rnic.arm_socket(number, b"bytes", ListenToken(9));
         assert_eq!(armed.unwrap_err(), SocketFault::InUse);
@@ -211,12 +166,12 @@ fn a_socket_of_a_service_point_a_request_or_an_attempt_is_not_taken_again() {
     let client = node.side(10);
     let (mut one, other) = pair();
     let number = other.as_raw_fd();
-    let armed = node.rnic.arm_socket(number, &[], ListenToken(5)).unwrap();
+    let armed = node.arm(number, 5);
     expect_in_use(&node, number);
     expect_silence(&one);
     assert!(node.rnic.disarm_socket(armed));
 
-    let armed = node.rnic.arm_socket(number, &[], ListenToken(5)).unwrap();
+    let armed = node.arm(number, 5);
     one.write_all(&hex(REQUEST_REV1)).unwrap();
     let (request, _) = node.recorder.request(5);
     drop(armed);
@@ -225,9 +180,7 @@ fn a_socket_of_a_service_point_a_request_or_an_attempt_is_not_taken_again() {
     node.rnic.reject(request, &[]).unwrap();
     read_startup(&mut one);
 
-    node.rnic
-        .connect_socket(&client.qp, number, &params(DEADLINE))
-        .unwrap();
+    client.connect_socket(number).unwrap();
     read_startup(&mut one);
     expect_in_use(&node, number);
     expect_silence(&one);
@@ -235,7 +188,7 @@ fn a_socket_of_a_service_point_a_request_or_an_attempt_is_not_taken_again() {
     assert_eq!(client.event(), Event::NonPeerRejected);
     (&other).read_exact(&mut [0; 9]).unwrap();
     talk(&other, &one);
-    let armed = node.rnic.arm_socket(number, &[], ListenToken(5)).unwrap();
+    let armed = node.arm(number, 5);
     assert!(node.rnic.disarm_socket(armed), "the socket was returned");
 }
 
@@ -246,14 +199,11 @@ fn a_socket_that_carries_a_connection_is_not_taken_again() {
     let memory = node.memory(8);
     let (one, other) = pair();
     let (one, other) = (one.into_raw_fd(), other.into_raw_fd());
-    let armed = node.rnic.arm_socket(other, &[], ListenToken(5)).unwrap();
-    node.rnic
-        .connect_socket(&client.qp, one, &params(DEADLINE))
-        .unwrap();
+    let armed = node.arm(other, 5);
+    client.connect_socket(one).unwrap();
     let (request, _) = node.recorder.request(5);
     drop(armed);
-    let accept = AcceptParams { private_data: &[] };
-    node.rnic.accept(request, &server.qp, &accept).unwrap();
+    server.accept(request, &[]);
     for side in [&client, &server] {
         assert!(matches!(side.event(), Event::Established { .. }));
     }
@@ -283,9 +233,7 @@ fn a_final_message_that_the_peer_does_not_receive_is_a_failure_and_returns_the_s
             .arm_socket(other.as_raw_fd(), &vec![7; MUCH], ListenToken(5));
         assert_eq!(armed.unwrap_err(), SocketFault::FinalMessage);
         // The socket belongs to the consumer: the early bytes and the final message are one stream.
-        let mut early = vec![0; hex(request).len()];
-        (&other).read_exact(&mut early).unwrap();
-        assert_eq!(early, hex(request));
+        expect_bytes(&other, &hex(request));
         other.shutdown(Shutdown::Write).unwrap();
         let mut sent = Vec::new();
         one.read_to_end(&mut sent).unwrap();

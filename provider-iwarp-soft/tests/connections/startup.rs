@@ -194,12 +194,8 @@ fn a_rejection_of_revision_one_is_reported() {
     let mut raw = client.connect_to_raw(&[]);
     read_startup(&mut raw);
     raw.write_all(&hex(REJECT)).unwrap();
-    assert_eq!(
-        client.event(),
-        Event::PeerRejected {
-            private_data: b"no".to_vec()
-        }
-    );
+    let private_data = b"no".to_vec();
+    assert_eq!(client.event(), Event::PeerRejected { private_data });
 }
 
 #[test]

@@ -45,3 +45,19 @@ impl Drop for OtherProcess {
         self.end();
     }
 }
+
+/// Returns what a child of a fork finds. The check may only call the kernel.
+pub fn is_so_in_child(check: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child only calls the kernel, as each check does, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let is_so = check();
+        // SAFETY: the call takes a number and does not return.
+        unsafe { libc::_exit(i32::from(is_so)) };
+    }
+    let mut status = 0;
+    // SAFETY: this process's child, and the out-pointer is of this frame.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert!(libc::WIFEXITED(status), "{status:#x}");
+    libc::WEXITSTATUS(status) == 1
+}

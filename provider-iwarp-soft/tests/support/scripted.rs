@@ -13,7 +13,6 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use access_layer::rnic::Rnic;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -83,12 +82,7 @@ impl Scripted {
 
     /// Accepts a connection of `client`, which is established on return.
     pub fn responder(client: &Side<'_>) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let node = client.node;
-        let params = node.connect_params(port, b"hi");
-        node.rnic.connect(&client.qp, &params).unwrap();
-        let (mut tcp, _) = listener.accept().unwrap();
+        let mut tcp = client.connect_to_raw(b"hi");
         read_startup(&mut tcp);
         tcp.write_all(&hex(REPLY_READ)).unwrap();
         let mut peer = Self::new(tcp);
@@ -101,7 +95,6 @@ impl Scripted {
     }
 
     fn new(tcp: TcpStream) -> Self {
-        tcp.set_read_timeout(Some(DEADLINE)).unwrap();
         tcp.set_nodelay(true).unwrap();
         Self {
             tcp,
@@ -466,10 +459,41 @@ impl Moved {
         }
     }
 
-    /// Sends a message through the ring, and wakes the other side.
-    pub fn send(&mut self, payload: &[u8]) {
+    /// Moves such a connection to memory that contains a word of this process, whose memory the
+    /// other side can then read.
+    pub fn with_known_word(server: &Side<'_>) -> Self {
+        static KNOWN: AtomicU64 = AtomicU64::new(0x1234_5678_9ABC);
+        Self::new(server, |shared| {
+            let word = |at| shared.control(Half::Creator, at);
+            word(KNOWN_ADDR).store(KNOWN.as_ptr().expose_provenance() as u64, Ordering::Relaxed);
+            word(KNOWN_VALUE).store(KNOWN.load(Ordering::Relaxed), Ordering::Relaxed);
+        })
+    }
+
+    /// Moves such a connection, as a peer that can read the memory of the other side.
+    pub fn with_pulls(server: &Side<'_>) -> Self {
+        Self::new(server, |shared| {
+            let can_pull = shared.control(Half::Adopter, CAN_PULL);
+            can_pull.store(1, Ordering::Relaxed);
+        })
+    }
+
+    /// Writes a message into the ring.
+    pub fn push(&mut self, payload: &[u8]) {
         let header = self.peer.send_header();
         self.tail = self.shared.push(Half::Creator, self.tail, &header, payload);
+    }
+
+    /// Writes a message into the ring whose payload is elsewhere.
+    pub fn push_reference(&mut self, count_and_total: (u32, u64), pieces: &[(u64, u64)]) {
+        let header = self.peer.send_header();
+        let shared = &self.shared;
+        shared.push_reference(Half::Creator, self.tail, &header, count_and_total, pieces);
+    }
+
+    /// Sends a message through the ring, and wakes the other side.
+    pub fn send(&mut self, payload: &[u8]) {
+        self.push(payload);
         self.wake();
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use access_layer::rnic::{Rnic, WcStatus};
 
 use super::scripted::Scripted;
-use super::{DEADLINE, Event, Node, Side, connect};
+use super::{DEADLINE, Event, Node, Side, connect, exchange};
 
 /// The adapter that is attacked, and a connection that is not attacked.
 pub struct Testbed<'n> {
@@ -98,13 +98,7 @@ impl<'n> Testbed<'n> {
 
     /// Checks that the connection that is not attacked works.
     pub fn exchange(&self, count: usize) {
-        let (client, server) = &self.healthy;
-        for _ in 0..count {
-            server.recv(1, &[]);
-            client.send(1, &[]);
-            assert_eq!(server.received().status, WcStatus::Success);
-            assert_eq!(client.sent().status, WcStatus::Success);
-        }
+        exchange(&self.healthy.0, &self.healthy.1, count);
     }
 
     /// Checks that nothing is left of an attack.

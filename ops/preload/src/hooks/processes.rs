@@ -46,22 +46,24 @@ around! {
 }
 
 /// Defines hooks of calls with an environment, which shows whether the new program loads this
-/// library.
+/// library. An argument after the environment follows a semicolon.
 macro_rules! with_environment {
     (
         before $before:path, after $after:path;
-        $($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*);)*
+        $($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(; $last:ident: $of:ty)?);)*
     ) => {$(
         $(#[$doc])*
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $ty),*, environment: Words) -> c_int {
+        pub unsafe extern "C" fn $name(
+            $($arg: $ty,)* environment: Words $(, $last: $of)?
+        ) -> c_int {
             let begun = (!guard::is_inside()).then(|| {
                 // SAFETY: by the caller's contract the list is null or terminated by null.
                 inheritance::keep_over_exec(unsafe { has_library(environment) });
                 $before()
             });
             // SAFETY: the caller's arguments, unchanged.
-            let result = unsafe { real::$name($($arg),*, environment) };
+            let result = unsafe { real::$name($($arg,)* environment $(, $last)?) };
             if let Some(begun) = begun {
                 $after(begun);
             }
@@ -75,27 +77,7 @@ with_environment! {
     fn execve(path: *const c_char, arguments: Words);
     fn execvpe(file: *const c_char, arguments: Words);
     fn fexecve(fd: c_int, arguments: Words);
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execveat(
-    directory: c_int,
-    path: *const c_char,
-    arguments: Words,
-    environment: Words,
-    flags: c_int,
-) -> c_int {
-    let begun = (!guard::is_inside()).then(|| {
-        // SAFETY: by the caller's contract the list is null or terminated by null.
-        inheritance::keep_over_exec(unsafe { has_library(environment) });
-        executing::prepare_own()
-    });
-    // SAFETY: the caller's arguments, unchanged.
-    let result = unsafe { real::execveat(directory, path, arguments, environment, flags) };
-    if let Some(begun) = begun {
-        executing::on_failed(begun);
-    }
-    result
+    fn execveat(directory: c_int, path: *const c_char, arguments: Words; flags: c_int);
 }
 
 /// Returns true for an environment that makes the loader load this library first.

@@ -71,6 +71,22 @@ impl Default for UnixProtocol {
     }
 }
 
+impl UnixProtocol {
+    pub(super) fn named(name: &'static str) -> Self {
+        Self {
+            name,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn with_behaviour(behaviour: Behaviour) -> Self {
+        Self {
+            behaviour,
+            ..Self::default()
+        }
+    }
+}
+
 impl OffloadProtocol for UnixProtocol {
     fn name(&self) -> &'static str {
         self.name

@@ -158,34 +158,14 @@ impl SendQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Stag;
+    use crate::tests::engine;
 
     fn send(token: u64) -> WorkRequest {
-        let kind = WorkKind::Send {
-            solicited: false,
-            invalidate: None,
-        };
-        WorkRequest {
-            token,
-            kind,
-            len: 10,
-            fence: false,
-        }
+        engine::request(token, engine::SEND, 10)
     }
 
     fn read(token: u64) -> WorkRequest {
-        let kind = WorkKind::Read {
-            source_stag: Stag(1),
-            source_to: 0,
-            sink_stag: Stag(2),
-            sink_to: 0,
-        };
-        WorkRequest {
-            token,
-            kind,
-            len: 10,
-            fence: false,
-        }
+        engine::request(token, engine::read((1, 0), (2, 0)), 10)
     }
 
     fn tokens(queue: &mut SendQueue) -> Vec<u64> {
@@ -246,24 +226,5 @@ mod tests {
         assert_eq!(tokens(&mut queue), [2, 3, 4]);
         queue.on_sent(1);
         assert_eq!(tokens(&mut queue), [5, 6]);
-    }
-
-    #[test]
-    fn flush_empties_the_queue_in_order() {
-        let mut queue = SendQueue::new(4);
-        assert!(queue.push(read(1)) && queue.push(send(2)) && queue.push(send(3)));
-        queue.advance(0, true);
-        queue.advance(4, false);
-        let flushed: Vec<_> = std::iter::from_fn(|| queue.pop_flushed()).collect();
-        assert_eq!(
-            flushed.iter().map(|done| done.token).collect::<Vec<_>>(),
-            [1, 2, 3]
-        );
-        assert!(
-            flushed
-                .iter()
-                .all(|done| done.status == CompletionStatus::Flushed)
-        );
-        assert!(queue.current().is_none());
     }
 }

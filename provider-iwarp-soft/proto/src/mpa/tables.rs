@@ -39,7 +39,7 @@ fn verdict<T>(progress: Progress<T>, frame: impl Fn(T) -> String) -> String {
     match progress {
         Progress::NeedMore(len) => format!("needs {len}"),
         Progress::NotMpa => "no MPA".into(),
-        Progress::Malformed(Malformed::NoEnhancedWords(_)) => "short".into(),
+        Progress::Malformed(Malformed::NoEnhancedWords(len)) => format!("short {len}"),
         Progress::Malformed(why) => format!("{why:?}"),
         Progress::Frame { value, .. } => frame(value),
     }
@@ -58,7 +58,8 @@ fn agreed(negotiated: &Negotiated) -> String {
 fn of_reply(initiator: &Initiator, frame: &[u8]) -> String {
     verdict(initiator.handle_input(frame), |outcome| match outcome {
         ReplyOutcome::Accepted { negotiated, .. } => agreed(&negotiated),
-        ReplyOutcome::Rejected { .. } => "rejected".into(),
+        ReplyOutcome::Rejected { peer: None } => "rejected".into(),
+        ReplyOutcome::Rejected { peer: Some(_) } => "rejected 2".into(),
         ReplyOutcome::Refused(Refusal::NotEnhanced) => "again".into(),
         ReplyOutcome::Refused(Refusal::MarkersRequired) => "no markers".into(),
         ReplyOutcome::Refused(Refusal::InsufficientIrd { .. }) => "error 6".into(),
@@ -101,7 +102,8 @@ revision 1 | 00 01 | rev 1: 4/4 | again | again | again
 1 with M | 80 01 | rev 1: 4/4 | again | again | no markers
 revision 3 | 00 03 | Revision(3) | Revision(3) | Revision(3) | Revision(3)
 2 without S | 00 02 | Revision(2) | again | again | again
-short words | 10 02 616263 | Revision(2) | short | short | short
+no words | 10 02 | Revision(2) | short 0 | short 0 | short 0
+short words | 10 02 616263 | Revision(2) | short 3 | short 3 | short 3
 client-server | 10 02 00040004 | Revision(2) | rev 2: 4/4 | rev 2: 4/4 | rev 2: 4/4
 2 with M | 90 02 00040004 | Revision(2) | rev 2: 4/4 | rev 2: 4/4 | no markers
 no kind left | 10 02 80040004 | Revision(2) | rev 2: 4/4 | error 7 | error 7
@@ -116,7 +118,8 @@ lower ORD | 10 02 00040001 | Revision(2) | rev 2: 4/4 | rev 2: 4/4 | rev 2: 4/4
 higher ORD | 10 02 00040005 | Revision(2) | error 6 | error 6 | error 6
 no depths | 10 02 3fff3fff | Revision(2) | rev 2: 4/4 | rev 2: 4/4 | rev 2: 4/4
 reject 1 | 20 01 6e6f | rejected | rejected | rejected | rejected
-reject 2 | 30 02 00040004 | rejected | rejected | rejected | rejected
+reject 2 | 30 02 00040004 | rejected | rejected 2 | rejected 2 | rejected 2
+reject of siw, no words | 30 02 | rejected | rejected | rejected | rejected
 reject with M | a0 01 | rejected | rejected | rejected | rejected
 reject 3 | 20 03 | rejected | rejected | rejected | rejected";
 
@@ -193,7 +196,8 @@ revision 1 | 00 01 | rev 1: 4/4 4001 6001 | rev 1: 4/4 0001 2001 | rev 1: 4/4 40
 1 with M | 80 01 | rev 1: 4/4 4001 6001 | rev 1: 4/4 0001 2001 | MarkersRequired 6001
 revision 3      | 00 03          | Revision(3) | Revision(3) | Revision(3)
 2 without S | 00 02 | rev 2: 4/4 4002 6002 | rev 2: 4/4 0002 2002 | rev 2: 4/4 4002 6002
-short words     | 10 02 616263   | short | short | short
+no words        | 10 02          | short 0 | short 0 | short 0
+short words     | 10 02 616263   | short 3 | short 3 | short 3
 client-server   | 10 02 00040004 | rev 2: 4/4 5002 00040004 7002 00040004 | \
                                    rev 2: 4/4 1002 00040004 3002 00040004 | \
                                    rev 2: 4/4 5002 00040004 7002 00040004
@@ -215,6 +219,12 @@ too high ORD    | 10 02 00090009 | rev 2: 8/4 5002 00080004 7002 00040004 | \
 no depths       | 10 02 3fff3fff | rev 2: 4/4 5002 3fff3fff 7002 00040004 | \
                                    rev 2: 4/4 1002 3fff3fff 3002 00040004 | \
                                    rev 2: 4/4 5002 3fff3fff 7002 00040004
+no IRD          | 10 02 3fff0004 | rev 2: 4/4 5002 00043fff 7002 00040004 | \
+                                   rev 2: 4/4 1002 00043fff 3002 00040004 | \
+                                   rev 2: 4/4 5002 00043fff 7002 00040004
+no ORD          | 10 02 00043fff | rev 2: 4/4 5002 3fff0004 7002 00040004 | \
+                                   rev 2: 4/4 1002 3fff0004 3002 00040004 | \
+                                   rev 2: 4/4 5002 3fff0004 7002 00040004
 Write or Read   | 10 02 8004c004 | rev 2: 4/4 Read 5002 80044004 7002 80044004 | \
                                    rev 2: 4/4 Write 1002 80048004 3002 80048004 | \
                                    rev 2: 4/4 Read 5002 80044004 7002 80044004

@@ -1,15 +1,13 @@
 //! Requests and Replies against each other and against those of known peers.
 
 use super::{
-    AcceptParams, Initiator, InitiatorConfig, Malformed, Negotiated, Progress, Refusal,
-    ReplyOutcome, RequestInfo, Responder, ResponderConfig, StartupError,
+    AcceptParams, Initiator, InitiatorConfig, Negotiated, Progress, Refusal, ReplyOutcome,
+    RequestInfo, Responder, ResponderConfig, StartupError,
 };
 use crate::{
     Peer,
     tests::hex,
-    wire::mpa::{
-        DEPTH_UNSPECIFIED, Enhanced, FrameKind, HEADER_LEN, Header, RtrKind, RtrKinds, StartupFrame,
-    },
+    wire::mpa::{DEPTH_UNSPECIFIED, Enhanced, FrameKind, HEADER_LEN, Header, RtrKind, RtrKinds},
 };
 
 const PARAMS: AcceptParams = AcceptParams {
@@ -171,21 +169,6 @@ fn no_reply_to_siw_is_long_enough_to_crash_its_kernel() {
 }
 
 #[test]
-fn every_reply_to_siw_holds_its_four_enhanced_bytes() {
-    let siw = request(&hex(
-        "4d504120 49442052 65712046 72616d65 10020004 00040004",
-    ));
-    let (accept, _) = responder_of_512()
-        .accept(&siw, PARAMS, b"")
-        .expect("acceptable");
-    let reject = responder_of_512().reject(&siw, PARAMS, b"").expect("short");
-    for frame in [accept, reject] {
-        assert_eq!(frame.as_bytes()[18..20], [0, 4]);
-        assert_eq!(frame.as_bytes().len(), HEADER_LEN + 4);
-    }
-}
-
-#[test]
 fn a_request_to_siw_is_short_and_asks_for_no_first_frame() {
     let config = InitiatorConfig {
         pd_length_max: 512,
@@ -282,64 +265,6 @@ fn other_protocols_are_recognised_by_their_first_byte() {
 }
 
 #[test]
-fn frames_that_must_not_be_answered() {
-    use Malformed::{NoEnhancedWords, PrivateDataLength, Revision, WrongSide};
-    let long = vec![0; 513];
-    let rows = [
-        (reply(0, 1, b""), WrongSide),
-        (request_frame(0, 1, &long), PrivateDataLength(513)),
-        (request_frame(0, 0, b""), Revision(0)),
-        (request_frame(0, 3, b""), Revision(3)),
-        (request_frame(0x10, 2, b""), NoEnhancedWords(0)),
-        (request_frame(0x10, 2, b"abc"), NoEnhancedWords(3)),
-    ];
-    for (frame, why) in rows {
-        assert_eq!(
-            Responder::default().handle_input(&frame),
-            Progress::Malformed(why)
-        );
-    }
-    let (initiator, own) = initiator(PLAIN);
-    let rows = [
-        (own, WrongSide),
-        (reply(0, 1, &long), PrivateDataLength(513)),
-        (reply(0x10, 0, &[0; 4]), Revision(0)),
-        (reply(0x10, 3, &[0; 4]), Revision(3)),
-        (reply(0x10, 2, b"abc"), NoEnhancedWords(3)),
-    ];
-    for (frame, why) in rows {
-        assert_eq!(initiator.handle_input(&frame), Progress::Malformed(why));
-    }
-    // The length is judged before its bytes are received: no end waits for 65535 of them.
-    let mut huge = reply(0, 2, b"");
-    huge[18..20].copy_from_slice(&[0xFF, 0xFF]);
-    assert_eq!(
-        initiator.handle_input(&huge),
-        Progress::Malformed(PrivateDataLength(65535))
-    );
-}
-
-#[test]
-fn crc_is_used_if_either_side_wants_it() {
-    for (initiator, responder) in [(false, false), (false, true), (true, false), (true, true)] {
-        let (ours, theirs) = agree(
-            InitiatorConfig {
-                crc: initiator,
-                ..PLAIN
-            },
-            ResponderConfig {
-                crc: responder,
-                ..ResponderConfig::default()
-            },
-        );
-        assert_eq!(
-            (ours.crc, theirs.crc),
-            (initiator || responder, initiator || responder)
-        );
-    }
-}
-
-#[test]
 fn depths_follow_the_peer() {
     // (initiator IRD, ORD, responder IRD, ORD) -> (initiator IRD, ORD, responder IRD, ORD)
     const NONE: u16 = DEPTH_UNSPECIFIED;
@@ -376,32 +301,6 @@ fn depths_follow_the_peer() {
         };
         assert_eq!((ours.ird, ours.ord, theirs.ird, theirs.ord), expected);
     }
-}
-
-#[test]
-fn unspecified_depths_are_answered_in_kind() {
-    let request = request_frame(0x10, 2, &words(DEPTH_UNSPECIFIED, 5, None));
-    let reply_words = |frame: &StartupFrame| {
-        frame.as_bytes()[HEADER_LEN..]
-            .first_chunk()
-            .map(Enhanced::parse)
-            .expect("words")
-    };
-    let (frame, _) = Responder::default()
-        .accept(&self::request(&request), PARAMS, b"")
-        .expect("acceptable");
-    assert_eq!(
-        (reply_words(&frame).ird, reply_words(&frame).ord),
-        (4, DEPTH_UNSPECIFIED)
-    );
-    let request = request_frame(0x10, 2, &words(5, DEPTH_UNSPECIFIED, None));
-    let (frame, _) = Responder::default()
-        .accept(&self::request(&request), PARAMS, b"")
-        .expect("acceptable");
-    assert_eq!(
-        (reply_words(&frame).ird, reply_words(&frame).ord),
-        (DEPTH_UNSPECIFIED, 4)
-    );
 }
 
 #[test]
@@ -473,28 +372,6 @@ fn nothing_in_common_ends_with_error_7_at_the_initiator() {
 }
 
 #[test]
-fn initiator_prefers_the_write_and_ignores_peer_to_peer_it_did_not_ask_for() {
-    let judge = |config, reply_kinds| {
-        let (initiator, _) = initiator(config);
-        match value(initiator.handle_input(&reply(0x10, 2, &words(4, 4, reply_kinds)))) {
-            ReplyOutcome::Accepted { negotiated, .. } => negotiated.rtr,
-            other => panic!("accepted was expected, not {other:?}"),
-        }
-    };
-    let p2p = InitiatorConfig {
-        peer_to_peer: Some(RtrKinds::WRITE_READ),
-        ..PLAIN
-    };
-    assert_eq!(judge(p2p, Some(RtrKinds::WRITE_READ)), Some(RtrKind::Write));
-    assert_eq!(
-        judge(p2p, Some(RtrKinds::only(RtrKind::Read))),
-        Some(RtrKind::Read)
-    );
-    assert_eq!(judge(p2p, None), None);
-    assert_eq!(judge(PLAIN, Some(RtrKinds::WRITE_READ)), None);
-}
-
-#[test]
 fn zero_length_read_raises_an_ird_of_zero() {
     let p2p = Some(RtrKinds::only(RtrKind::Read));
     let (_, frame) = initiator(InitiatorConfig {
@@ -542,24 +419,7 @@ fn reject_carries_private_data_and_depths() {
 }
 
 #[test]
-fn a_malformed_reject_is_a_reject() {
-    let (initiator, _) = initiator(PLAIN);
-    // siw: flags R and S without words; an unenhanced responder; a later revision.
-    for (flags, rev, rest) in [(0x30, 2, &b""[..]), (0x20, 1, b"no"), (0x20, 3, b"")] {
-        let outcome = value(initiator.handle_input(&reply(flags, rev, rest)));
-        assert_eq!(outcome, ReplyOutcome::Rejected { peer: None });
-    }
-}
-
-#[test]
 fn unenhanced_peers_on_either_side() {
-    // The responder does not support flag S. Nothing was agreed, so the initiator must connect
-    // again without the flag.
-    let (enhanced, _) = initiator(PLAIN);
-    for (flags, rev) in [(0, 1), (0, 2)] {
-        let outcome = value(enhanced.handle_input(&reply(flags, rev, b"")));
-        assert_eq!(outcome, ReplyOutcome::Refused(Refusal::NotEnhanced));
-    }
     // Revision 1 on both sides: private data raw, depths as the consumers set them.
     let (ours, theirs) = agree(
         InitiatorConfig {
@@ -601,51 +461,23 @@ fn unenhanced_peers_on_either_side() {
 }
 
 #[test]
-fn flag_r_of_a_request_is_ignored() {
-    let info = request(&request_frame(0x20, 1, b""));
-    let (frame, _) = Responder::default()
-        .accept(&info, PARAMS, b"")
-        .expect("acceptable");
-    assert!(
-        !frame
-            .as_bytes()
-            .first_chunk()
-            .map(Header::parse)
-            .expect("a header")
-            .reject
-    );
-}
-
-#[test]
-fn markers_are_refused_unless_we_can_insert_them() {
-    let unable = Responder::new(ResponderConfig {
-        can_insert_markers: false,
-        ..ResponderConfig::default()
-    });
-    let info = request(&hex("4d504120 49442052 65712046 72616d65 c0010000"));
-    assert!(info.markers);
-    let refused = unable.accept(&info, PARAMS, b"").map(|_| ());
-    assert_eq!(refused, Err(StartupError::MarkersRequired));
-
-    let (unable, _) = initiator(PLAIN);
-    let outcome = value(unable.handle_input(&reply(0x90, 2, &words(4, 4, None))));
-    assert_eq!(outcome, ReplyOutcome::Refused(Refusal::MarkersRequired));
-}
-
-#[test]
-fn markers_are_agreed_on_for_each_direction_alone() {
+fn crc_is_agreed_on_for_both_directions_and_markers_for_each_alone() {
     for (initiator, responder) in [(false, false), (false, true), (true, false), (true, true)] {
         let (ours, theirs) = agree(
             InitiatorConfig {
                 can_insert_markers: true,
                 markers: initiator,
+                crc: initiator,
                 ..PLAIN
             },
             ResponderConfig {
                 markers: responder,
+                crc: responder,
                 ..ResponderConfig::default()
             },
         );
+        let crc = initiator || responder;
+        assert_eq!((ours.crc, theirs.crc), (crc, crc));
         assert_eq!((ours.markers_tx, ours.markers_rx), (responder, initiator));
         assert_eq!(
             (theirs.markers_tx, theirs.markers_rx),

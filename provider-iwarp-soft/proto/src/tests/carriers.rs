@@ -2,12 +2,12 @@
 
 use super::{
     code,
-    engine::{Engine, Pair, SEND, config, immediate, split, write},
-    faults, hex,
+    engine::{Engine, Pair, SEND, immediate, split, with_rtr, write},
+    faults, hex, triple,
 };
 use crate::{
-    CarrierError, CarrierMessage, Config, Delivery, Inbound, OwnOffer, ProtocolError, Role, Stag,
-    StreamState, TransmitFpdu, TransmitPayload, testing::memory::Grant, wire::mpa::RtrKind,
+    CarrierError, CarrierMessage, Delivery, Inbound, OwnOffer, Role, Stag, StreamState,
+    TransmitFpdu, TransmitPayload, testing::memory::Grant, wire::mpa::RtrKind,
 };
 
 const OFFER: CarrierMessage = CarrierMessage::Offer {
@@ -15,17 +15,13 @@ const OFFER: CarrierMessage = CarrierMessage::Offer {
     token: 0x77,
 };
 
-fn side(role: Role) -> Config {
-    Config {
-        rtr: Some(RtrKind::Read),
-        ..config(role)
-    }
-}
-
 /// A pair before its first FPDU, in which each end offers carriers, offers long FPDUs only, or
 /// offers nothing.
 fn pair(carriers: [Option<bool>; 2]) -> Pair {
-    let mut pair = Pair::new(side(Role::Initiator), side(Role::Responder), 5);
+    let rtr = Some(RtrKind::Read);
+    let sides = [Role::Initiator, Role::Responder].map(|role| with_rtr(role, rtr));
+    let [initiator, responder] = sides;
+    let mut pair = Pair::new(initiator, responder, 5);
     for (engine, carriers) in [&mut pair.initiator, &mut pair.responder]
         .into_iter()
         .zip(carriers)
@@ -83,10 +79,6 @@ fn deliver(from: &mut Engine, to: &mut Engine) -> Vec<usize> {
 
 fn ends_work(fpdu: &TransmitFpdu) -> bool {
     matches!(fpdu.ends, Some(crate::Ends::WorkRequest { .. }))
-}
-
-fn triple(result: Result<(), ProtocolError>) -> Option<(u8, u8, u8)> {
-    result.err().map(|error| error.code.to_triple())
 }
 
 #[test]
@@ -248,7 +240,10 @@ not the last segment | 014f 00000000 44415452 00000001 00000000 00000002 | 1/2/0
 too long | 414f 00000000 44415452 00000001 00000000 00000002 00 | 1/2/05
 too short | 414f 00000000 44415452 00000001 00000000 000000 | 2/0/03
 short Offer | 414f 00000000 44415452 00000001 00000000 00000001 abab | 2/0/03
+long Offer | 414f 00000000 44415452 00000001 00000000 00000001 00000000 00000000 00000000 \
+    00000000 00000000 00000000 00 | 1/2/05
 no kind | 414f 00000000 44415452 00000001 00000000 | 2/0/03
+kind 0 | 414f 00000000 44415452 00000001 00000000 00000000 | 0/2/06
 unknown kind | 414f 00000000 44415452 00000001 00000000 00000003 | 0/2/06
 MSN 0 | 414f 00000000 44415452 00000000 00000000 00000002 | 1/2/03
 MSN too high | 414f 00000000 44415452 00000002 00000000 00000002 | 1/2/03

@@ -37,7 +37,7 @@ impl Prng {
 }
 
 /// A Send without event and without invalidation.
-pub(super) const SEND: WorkKind = WorkKind::Send {
+pub(crate) const SEND: WorkKind = WorkKind::Send {
     solicited: false,
     invalidate: None,
 };
@@ -55,6 +55,24 @@ pub(super) fn config(role: Role) -> Config {
     }
 }
 
+/// The configuration of a side in peer-to-peer mode, with this kind of first FPDU.
+pub(super) fn with_rtr(role: Role, rtr: Option<RtrKind>) -> Config {
+    Config {
+        rtr,
+        ..config(role)
+    }
+}
+
+/// A request without fence.
+pub(crate) fn request(token: u64, kind: WorkKind, len: u32) -> WorkRequest {
+    WorkRequest {
+        token,
+        kind,
+        len,
+        fence: false,
+    }
+}
+
 impl Engine {
     pub(super) fn post_send(&mut self, token: u64, bytes: Vec<u8>) {
         self.post(token, SEND, bytes, false);
@@ -68,12 +86,9 @@ impl Engine {
         len: u32,
         fence: bool,
     ) {
-        let kind = read(source, sink);
         let request = WorkRequest {
-            token,
-            kind,
-            len,
             fence,
+            ..request(token, read(source, sink), len)
         };
         self.conn
             .post(request)
@@ -133,7 +148,7 @@ pub(super) fn write(stag: u32, to: u64) -> WorkKind {
 }
 
 /// A read from `source` to `sink`, each an STag and a tagged offset.
-pub(super) fn read(source: (u32, u64), sink: (u32, u64)) -> WorkKind {
+pub(crate) fn read(source: (u32, u64), sink: (u32, u64)) -> WorkKind {
     WorkKind::Read {
         source_stag: Stag(source.0),
         source_to: source.1,
@@ -173,17 +188,8 @@ impl Pair {
     /// A pair that is past its first FPDU, so that both sides may send.
     pub(super) fn operational(seed: u64) -> Self {
         let rtr = Some(RtrKind::Write);
-        let mut pair = Self::new(
-            Config {
-                rtr,
-                ..config(Role::Initiator)
-            },
-            Config {
-                rtr,
-                ..config(Role::Responder)
-            },
-            seed,
-        );
+        let (initiator, responder) = (Role::Initiator, Role::Responder);
+        let mut pair = Self::new(with_rtr(initiator, rtr), with_rtr(responder, rtr), seed);
         pair.run();
         assert_eq!(pair.responder.count(&Event::ReadyToReceive), 1);
         pair

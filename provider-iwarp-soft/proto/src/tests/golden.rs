@@ -1,14 +1,13 @@
 //! Captured frames, made and parsed by a complete connection, CRC included.
 
 use super::{
-    engine::{Engine, Event, SEND, atomic, config, write},
+    engine::{Engine, Event, SEND, atomic, request, with_rtr, write},
     hex,
 };
 use crate::{
-    Config, Delivery, MpaError, Msn, PeerTerminate, ProtocolError, Role, Stag, TerminateCode,
-    TransmitFpdu, WorkKind, WorkRequest,
+    Delivery, MpaError, Msn, PeerTerminate, ProtocolError, Role, Stag, TerminateCode, TransmitFpdu,
+    WorkKind,
     wire::{
-        fpdu, marker,
         mpa::RtrKind,
         rdmap::{AtomicOp, Opcode},
     },
@@ -52,25 +51,20 @@ const B7: &str = "00464147 00000000 00000002 00000001 00000000 0101e000 002e4141
 const B8: &str = "00164147 00000000 00000002 00000001 00000000 20020000 7fe42585";
 
 fn initiator(rtr: Option<RtrKind>) -> Engine {
-    let mut engine = Engine::new(Config {
-        rtr,
-        ..config(Role::Initiator)
-    });
+    let mut engine = Engine::new(with_rtr(Role::Initiator, rtr));
     engine.register(0x0a0b_0c01, 0x2000, vec![0; 0x1000]);
     engine
 }
 
+/// The memory that is read: 0 at offset 8, and so on.
+fn source() -> Vec<u8> {
+    (0..=255).map(|byte: u8| byte.wrapping_sub(8)).collect()
+}
+
 fn responder(rtr: Option<RtrKind>) -> Engine {
-    let mut engine = Engine::new(Config {
-        rtr,
-        ..config(Role::Responder)
-    });
+    let mut engine = Engine::new(with_rtr(Role::Responder, rtr));
     engine.register(0x0a0b_0c01, 0, vec![0; 1]);
-    engine.register(
-        0x1122_3344,
-        0x1000,
-        (0..=255).map(|byte: u8| byte.wrapping_sub(8)).collect(),
-    );
+    engine.register(0x1122_3344, 0x1000, source());
     for token in 0..4 {
         engine.post_receive(token, 16);
     }
@@ -120,11 +114,7 @@ fn responder_of_group_a_understands_and_answers() {
         b"Hello, iWARP!"
     );
     // The read was requested after the write, and returns the written value.
-    engine.register(
-        0x1122_3344,
-        0x1000,
-        (0..=255).map(|byte: u8| byte.wrapping_sub(8)).collect(),
-    );
+    engine.register(0x1122_3344, 0x1000, source());
     assert_eq!(on_wire(&mut engine), hex(A6));
     engine.post_send(9, Vec::new());
     assert_eq!(on_wire(&mut engine), hex(A9));
@@ -232,22 +222,11 @@ fn responder_of_group_b_executes_and_answers() {
 #[test]
 fn atomic_response_of_group_b_matches_its_request() {
     let mut engine = initiator(None);
-    let kind = WorkKind::Atomic {
-        op: AtomicOp::FetchAdd { add: 5, mask: 0 },
-        stag: Stag(0x1122_3344),
-        to: 0x1000,
-    };
+    let add = AtomicOp::FetchAdd { add: 5, mask: 0 };
+    let kind = atomic(add, 0x1122_3344, 0x1000);
     // The capture's request has id 0x77; ours count from 0.
     for token in 0..=0x77 {
-        engine
-            .conn
-            .post(WorkRequest {
-                token,
-                kind,
-                len: 0,
-                fence: false,
-            })
-            .expect("room");
+        engine.post(token, kind, Vec::new(), false);
         engine.transmit_all();
         if token < 0x77 {
             let answer = answer_to(token as u32);
@@ -301,48 +280,10 @@ fn terminate_of_the_start_up_needs_no_connection() {
     assert_eq!(Msn::FIRST, Msn(1));
 }
 
-/// Inserts markers into an FPDU that is sent at `position`, and renews its CRC.
-fn with_markers(position: u64, fpdu: &[u8]) -> Vec<u8> {
-    let (covered, _) = fpdu.split_at(fpdu.len() - fpdu::CRC_LEN);
-    let mut bytes = Vec::new();
-    let mut at = 0;
-    for marker in marker::markers(position, fpdu.len()) {
-        bytes.extend_from_slice(&covered[at..marker.at]);
-        bytes.extend_from_slice(&marker.emit());
-        at = marker.at;
-    }
-    bytes.extend_from_slice(&covered[at..]);
-    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes) as u32;
-    bytes.extend_from_slice(&fpdu::crc_field(crc));
-    assert_eq!(bytes.len(), marker::total_len(position, fpdu.len()));
-    bytes
-}
-
-#[test]
-fn markers_of_group_m_are_covered_by_the_crc() {
-    let m2 =
-        hex("00000000 00174143 00000000 00000000 00000001 00000000 68656c6c 6f000000 7a61e971");
-    let mut engine = initiator(None);
-    engine.post_send(1, b"hello".to_vec());
-    assert_eq!(with_markers(0, &on_wire(&mut engine)), m2);
-
-    engine.post_send(2, (0..600).map(|index| index as u8).collect());
-    let m3 = with_markers(36, &on_wire(&mut engine));
-    assert_eq!(m3[..2], [0x02, 0x6a]);
-    assert_eq!(m3[476 - 4..476 + 8], hex("c4c5c6c7 000001dc c8c9cacb"));
-    assert_eq!(m3[m3.len() - 8..], hex("54555657 29576b55"));
-}
-
 impl Engine {
     fn post_expect_ended(&mut self) {
-        let kind = SEND;
-        let request = WorkRequest {
-            token: 0,
-            kind,
-            len: 0,
-            fence: false,
-        };
-        assert_eq!(self.conn.post(request), Err(crate::PostError::Ended));
+        let late = request(0, SEND, 0);
+        assert_eq!(self.conn.post(late), Err(crate::PostError::Ended));
         assert!(!self.conn.has_transmit());
         let error = self.conn.fail_local();
         assert_eq!(

@@ -3,7 +3,7 @@
 
 mod agreement;
 mod carriers;
-mod engine;
+pub(crate) mod engine;
 mod golden;
 mod mutation;
 mod pair;
@@ -62,6 +62,11 @@ fn faults<'a>(
         });
         (name, segments.collect(), code)
     })
+}
+
+/// Layer, type and code of a fault, if there was one.
+fn triple(result: Result<(), crate::ProtocolError>) -> Option<(u8, u8, u8)> {
+    result.err().map(|error| error.code.to_triple())
 }
 
 /// Layer, type and code, as in a table of faults.

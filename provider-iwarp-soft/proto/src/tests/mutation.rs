@@ -3,11 +3,11 @@
 
 use super::{
     VALUE_STEP,
-    engine::{Engine, Prng, config},
+    engine::{Engine, Prng, with_rtr},
     hex,
 };
 use crate::{
-    Config, Inbound, Role,
+    Inbound, Role,
     wire::{mpa::RtrKind, rdmap, terminate},
 };
 
@@ -26,10 +26,7 @@ const SEGMENTS: [&str; 8] = [
 ];
 
 fn engine(role: Role) -> Engine {
-    let mut engine = Engine::new(Config {
-        rtr: Some(RtrKind::Send),
-        ..config(role)
-    });
+    let mut engine = Engine::new(with_rtr(role, Some(RtrKind::Send)));
     engine.register(1, 0x1000, vec![0; 64]);
     engine.post_receive(1, 64);
     if role == Role::Initiator {

@@ -1,9 +1,11 @@
 //! Two connections that follow the rules, over a pipe that splits at random.
 
-use super::engine::{Engine, Event, Pair, Prng, SEND, atomic, config, immediate, read, write};
+use super::engine::{
+    Engine, Event, Pair, Prng, SEND, atomic, config, immediate, read, request, with_rtr, write,
+};
 use crate::{
     CompletionStatus, Config, Connection, Delivery, Ends, PostError, Role, Stag, StreamState,
-    TransmitPayload, WorkKind, WorkRequest,
+    TransmitPayload, WorkKind,
     wire::{mpa::RtrKind, rdmap::AtomicOp},
 };
 
@@ -108,13 +110,8 @@ fn long_frames_carry_equal_parts_of_whole_pages() {
             mulpdu,
             ..config(Role::Initiator)
         });
-        conn.post(WorkRequest {
-            token: 1,
-            kind: write(1, 0),
-            len: len as u32,
-            fence: false,
-        })
-        .expect("the queue has room");
+        conn.post(request(1, write(1, 0), len as u32))
+            .expect("the queue has room");
         let frames = std::iter::from_fn(|| conn.poll_transmit());
         frames.map(|fpdu| fpdu.payload_len()).collect()
     };
@@ -342,10 +339,7 @@ fn without_peer_to_peer_the_first_message_opens_the_responder() {
 #[test]
 fn empty_send_first_is_a_message_unless_it_was_agreed_on_as_rtr() {
     let rtr = Some(RtrKind::Write);
-    let mut responder = Engine::new(Config {
-        rtr,
-        ..config(Role::Responder)
-    });
+    let mut responder = Engine::new(with_rtr(Role::Responder, rtr));
     responder.post_receive(1, 10);
     let mut initiator = Engine::new(config(Role::Initiator));
     initiator.post_send(1, Vec::new());
@@ -429,24 +423,6 @@ fn invalidation_and_solicited_event_reach_the_receiver() {
 }
 
 #[test]
-fn immediate_data_consumes_a_receive() {
-    let mut pair = Pair::operational(3);
-    pair.responder.post_receive(1, 0);
-    let data = *b"12345678";
-    pair.initiator
-        .post(1, immediate(data, true), Vec::new(), false);
-    pair.run();
-    let expected = Delivery::Receive {
-        token: 1,
-        len: 0,
-        solicited: true,
-        invalidate: None,
-        immediate: Some(data),
-    };
-    assert_eq!(pair.responder.deliveries(), [expected]);
-}
-
-#[test]
 fn immediate_data_reports_the_length_of_the_write_before_it() {
     let write = |to| write(0x10, to);
     let immediate = || immediate([7; 8], false);
@@ -525,14 +501,8 @@ fn work_that_cannot_be_done_is_refused_when_posted() {
     for (change, kind, expected) in rows {
         let mut config = config(Role::Initiator);
         change(&mut config);
-        let request = WorkRequest {
-            token: 0,
-            kind,
-            len: 1,
-            fence: false,
-        };
-        let mut engine = Engine::new(config);
-        assert_eq!(engine.conn.post(request), expected, "{kind:?}");
+        let posted = Connection::new(config).post(request(0, kind, 1));
+        assert_eq!(posted, expected, "{kind:?}");
     }
 }
 
@@ -561,6 +531,9 @@ fn end_of_the_stream_flushes_what_is_left_in_order() {
     pair.initiator.post_read(2, (0x10, 0), (0x20, 0), 8, false);
     pair.initiator.post_send(3, vec![1]);
     pair.initiator.transmit_all();
+    pair.initiator.post_send(4, vec![1; 1000]);
+    pair.initiator.transmit_one(128).expect("a part");
+    pair.initiator.post_send(5, vec![1]);
     assert_eq!(
         pair.initiator.conn.poll_flushed(),
         None,
@@ -571,21 +544,15 @@ fn end_of_the_stream_flushes_what_is_left_in_order() {
     assert_eq!(pair.initiator.completed(), [1]);
     assert_eq!(
         flushed.iter().map(|done| done.token).collect::<Vec<_>>(),
-        [2, 3]
+        [2, 3, 4, 5]
     );
     assert!(
         flushed
             .iter()
             .all(|done| done.status == CompletionStatus::Flushed)
     );
-    let kind = SEND;
-    let late = WorkRequest {
-        token: 4,
-        kind,
-        len: 0,
-        fence: false,
-    };
-    assert_eq!(pair.initiator.conn.post(late), Err(PostError::Ended));
+    let late = pair.initiator.conn.post(request(6, SEND, 0));
+    assert_eq!(late, Err(PostError::Ended));
 }
 
 fn side(pair: &mut Pair, which: usize) -> &mut Engine {
@@ -609,14 +576,8 @@ fn a_message_sent_at_once_is_the_one_that_would_have_been_queued() {
     let (mut queued, mut at_once) = (Pair::operational(1), Pair::operational(1));
     for (token, kind) in kinds.into_iter().cycle().take(9).enumerate() {
         let len = token as u32 * 100;
-        let request = WorkRequest {
-            token: 0,
-            kind,
-            len,
-            fence: false,
-        };
         let connection = &mut queued.initiator.conn;
-        connection.post(request).unwrap();
+        connection.post(request(0, kind, len)).unwrap();
         let expected = connection.poll_transmit().unwrap();
         let fpdu = at_once.initiator.conn.transmit_now(kind, len).unwrap();
         assert_eq!(fpdu.header(), expected.header());
@@ -635,13 +596,7 @@ fn nothing_is_sent_at_once_that_would_overtake_or_does_not_fit() {
     assert!(connection.transmit_now(send, longest).is_some());
     let read = read((1, 0), (2, 0));
     assert!(connection.transmit_now(read, 1).is_none());
-    let request = WorkRequest {
-        token: 1,
-        kind: send,
-        len: 1,
-        fence: false,
-    };
-    connection.post(request).unwrap();
+    connection.post(request(1, send, 1)).unwrap();
     assert!(
         connection.transmit_now(send, 1).is_none(),
         "older work waits"

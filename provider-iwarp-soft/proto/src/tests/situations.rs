@@ -1,11 +1,12 @@
 //! Every kind of segment, well formed, in every situation of a stream.
 
 use super::{
-    engine::{Engine, config, split},
+    code,
+    engine::{self, Engine, split, with_rtr},
     hex,
 };
 use crate::{
-    Config, Delivery, Inbound, Role, Stag, WorkKind,
+    Delivery, Inbound, Role,
     wire::{mpa::RtrKind, rdmap::AtomicOp},
 };
 
@@ -68,40 +69,33 @@ Atomic Response | 0/2/06 | 0/2/06 | 0/2/06 | 0/2/06 | 0/2/06 | answered | droppe
 /// Send as first FPDU; in the middle of a Send; without a receive; an initiator that reads 8 bytes
 /// to 0x1000; one that waits for an atomic; a stream that has ended.
 fn situations() -> [Engine; 7] {
-    let engine = |role, rtr, receives| {
-        let mut engine = Engine::new(Config {
-            rtr,
-            ..config(role)
-        });
+    let engine_of = |role, rtr, receives| {
+        let mut engine = Engine::new(with_rtr(role, rtr));
         engine.register(1, 0x1000, vec![0; 16]);
         for token in 0..receives {
             engine.post_receive(token, 8);
         }
         engine
     };
-    let mut middle = engine(Role::Responder, None, 1);
+    let mut middle = engine_of(Role::Responder, None, 1);
     middle
         .handle(&hex("0143 00000000 00000000 00000001 00000000 6869"))
         .expect("legal");
-    let mut reader = engine(Role::Initiator, None, 1);
+    let mut reader = engine_of(Role::Initiator, None, 1);
     reader.post_read(1, (9, 0), (1, 0x1000), 8, false);
-    let mut atomic = engine(Role::Initiator, None, 1);
-    let kind = WorkKind::Atomic {
-        op: AtomicOp::FetchAdd { add: 1, mask: 0 },
-        stag: Stag(9),
-        to: 0,
-    };
-    atomic.post(1, kind, Vec::new(), false);
+    let mut atomic = engine_of(Role::Initiator, None, 1);
+    let add = AtomicOp::FetchAdd { add: 1, mask: 0 };
+    atomic.post(1, engine::atomic(add, 9, 0), Vec::new(), false);
     for initiator in [&mut reader, &mut atomic] {
         initiator.transmit_all();
     }
-    let mut ended = engine(Role::Responder, None, 1);
+    let mut ended = engine_of(Role::Responder, None, 1);
     ended.conn.fail_local();
     [
-        engine(Role::Responder, None, 1),
-        engine(Role::Responder, Some(RtrKind::Send), 1),
+        engine_of(Role::Responder, None, 1),
+        engine_of(Role::Responder, Some(RtrKind::Send), 1),
         middle,
-        engine(Role::Responder, None, 0),
+        engine_of(Role::Responder, None, 0),
         reader,
         atomic,
         ended,
@@ -124,10 +118,7 @@ fn outcome(early: bool, mut engine: Engine, segment: &[u8]) -> String {
         conn.handle_ulpdu(segment, memory, receives)
     };
     match judged {
-        Err(error) => {
-            let (layer, etype, code) = error.code.to_triple();
-            format!("{layer}/{etype}/{code:02x}")
-        }
+        Err(error) => code(&error),
         Ok(Inbound::Place(placement)) => match placement.delivered {
             None => "placed".into(),
             Some(Delivery::Write) => "written".into(),

@@ -100,14 +100,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stream_starts_with_a_zero_marker_as_in_golden_frame_m2() {
-        let all: Vec<_> = markers(0, 32).collect();
-        assert_eq!(all, [Marker { at: 0, fpdu_ptr: 0 }]);
-        assert_eq!(all[0].emit(), [0; 4]);
-        assert_eq!(total_len(0, 32), 36);
-    }
-
-    #[test]
     fn marker_inside_an_fpdu_as_in_golden_frame_m3() {
         // Send of 600 bytes: ULPDU 618, FPDU 624, from stream octet 36.
         let all: Vec<_> = markers(36, 624).collect();

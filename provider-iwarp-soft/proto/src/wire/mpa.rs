@@ -328,7 +328,6 @@ impl fmt::Debug for StartupFrame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::hex;
 
     const REV1_CRC: Header = Header {
         markers: false,
@@ -338,86 +337,6 @@ mod tests {
         rev: 1,
         pd_length: 0,
     };
-
-    #[test]
-    fn golden_frames_build_and_parse() {
-        let rev2 = Header { rev: 2, ..REV1_CRC };
-        let siw = Header { crc: false, ..rev2 };
-        let words = |peer_to_peer| {
-            Some(Enhanced {
-                peer_to_peer,
-                ird: 4,
-                ord: 4,
-            })
-        };
-        let write = RtrKinds::only(RtrKind::Write);
-        use FrameKind::{Reply, Request};
-        type Row<'a> = (&'a str, FrameKind, Header, Option<Enhanced>, &'a [u8]);
-        let rows: &[Row<'_>] = &[
-            ("6571 40010000", Request, REV1_CRC, None, b""),
-            ("6570 40010000", Reply, REV1_CRC, None, b""),
-            (
-                "6571 50020008 8004c004 44415421",
-                Request,
-                rev2,
-                words(Some(RtrKinds::WRITE_READ)),
-                b"DAT!",
-            ),
-            (
-                "6570 50020004 80048004",
-                Reply,
-                rev2,
-                words(Some(write)),
-                b"",
-            ),
-            ("6571 10020004 00040004", Request, siw, words(None), b""),
-            ("6570 10020004 00040004", Reply, siw, words(None), b""),
-            (
-                "6570 60010002 6e6f",
-                Reply,
-                Header {
-                    reject: true,
-                    ..REV1_CRC
-                },
-                None,
-                b"no",
-            ),
-            (
-                "6571 c0010000",
-                Request,
-                Header {
-                    markers: true,
-                    ..REV1_CRC
-                },
-                None,
-                b"",
-            ),
-        ];
-        for (text, kind, header, enhanced, private_data) in rows {
-            let (key_part, rest) = text.split_at(4);
-            let bytes = hex(&format!(
-                "4d504120 49442052 {key_part} 2046 72616d65 {rest}"
-            ));
-            let frame = StartupFrame::build(*kind, *header, *enhanced, private_data)
-                .expect("the data is short");
-            assert_eq!(frame.as_bytes(), bytes, "{text}");
-            assert_eq!(Key::detect(&bytes), Key::Complete(*kind));
-            let parsed = Header::parse(bytes.first_chunk().expect("20 bytes"));
-            let pd_length = (bytes.len() - HEADER_LEN) as u16;
-            assert_eq!(
-                parsed,
-                Header {
-                    enhanced: enhanced.is_some(),
-                    pd_length,
-                    ..*header
-                }
-            );
-            if let Some(enhanced) = enhanced {
-                let words = bytes[HEADER_LEN..].first_chunk().expect("4 bytes");
-                assert_eq!(Enhanced::parse(words), *enhanced);
-            }
-        }
-    }
 
     #[test]
     fn emit_overwrites_every_byte() {
@@ -432,19 +351,6 @@ mod tests {
         }
         .emit(&mut words);
         assert_eq!(words, [0, 1, 0, 2]);
-    }
-
-    #[test]
-    fn rtr_flags_mean_nothing_without_peer_to_peer() {
-        let words = Enhanced::parse(&[0x40, 0x04, 0xC0, 0x04]);
-        assert_eq!(
-            words,
-            Enhanced {
-                peer_to_peer: None,
-                ird: 4,
-                ord: 4
-            }
-        );
     }
 
     #[test]

@@ -716,8 +716,6 @@ mod tests {
     use std::io::Write;
     use std::os::fd::AsFd;
 
-    use access_layer::rnic::SendOp;
-
     use super::*;
     use crate::qp::Link;
     use crate::support::{Event, Node, hex, read_startup};
@@ -735,19 +733,14 @@ mod tests {
         let node = Node::new("lo 0");
         let client = node.side(10);
         let memory = node.memory(16 << 20);
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let params = node.connect_params(port, b"");
-        access_layer::rnic::Rnic::connect(&node.rnic, &client.qp, &params).unwrap();
-        let (mut raw, _) = listener.accept().unwrap();
+        let mut raw = client.connect_to_raw(b"");
         read_startup(&mut raw);
         // A Reply of revision 2 that asks for markers.
         let reply = "4d504120 49442052 65702046 72616d65 d0020004 80048004";
         raw.write_all(&hex(reply)).unwrap();
         assert!(matches!(client.event(), Event::Established { .. }));
         // The peer receives nothing, so that framed bytes stay unsent.
-        let to = memory.remote(0, 16 << 20);
-        client.post(1, SendOp::Write(to), &[memory.sge(0, 16 << 20)]);
+        client.write(1, memory.remote(0, 16 << 20), &[memory.sge(0, 16 << 20)]);
         let qp = &client.qp.qp;
         let mut link = qp.lock_link();
         let Link::Up(conn) = &mut *link else {

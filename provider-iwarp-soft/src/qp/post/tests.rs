@@ -8,23 +8,6 @@ use crate::qp::{Effects, Link, Qp};
 use crate::support::*;
 use crate::work::SendSlot;
 
-const SEND: SendOp = SendOp::Send {
-    solicited: false,
-    invalidate: None,
-};
-
-fn send_wr(wr_id: u64) -> SendWr<'static> {
-    SendWr {
-        wr_id,
-        op: SEND,
-        sgl: &[],
-        completion: true,
-        signalled: true,
-        fence: false,
-        inline: false,
-    }
-}
-
 /// Waits for `count` completions of the send queue, without driving the connection. Returns those
 /// that were added within a time limit.
 fn await_sent(side: &Side<'_>, count: usize) -> Vec<(u64, WcStatus)> {
@@ -32,7 +15,7 @@ fn await_sent(side: &Side<'_>, count: usize) -> Vec<(u64, WcStatus)> {
     let mut all = Vec::new();
     while all.len() < count && Instant::now() < deadline {
         let polled = side.poll_all(&side.send_cq);
-        all.extend(polled.iter().map(|done| (done.wr_id, done.status)));
+        all.extend(statuses(&polled));
         std::thread::sleep(Duration::from_millis(1));
     }
     all
@@ -65,7 +48,7 @@ fn a_post_after_a_failed_post_is_flushed() {
         // This post is queued for the holder, which posts itself before it checks that queue.
         scope.spawn(|| client.post(1, SendOp::Read(source.remote(0, 8)), &[sink.sge(0, 8)]));
     });
-    qp.post_holding(link, |_| false, || SendSlot::new(&send_wr(2), 0))
+    qp.post_holding(link, |_| false, || SendSlot::new(&send_wr(2, SEND, &[]), 0))
         .unwrap();
     assert_eq!(
         await_sent(&client, 2),
@@ -90,7 +73,7 @@ fn a_post_without_room_submits_posts_that_found_the_connection_busy() {
     std::thread::scope(|scope| {
         scope.spawn(|| client.send(1, &[]));
     });
-    let refused = qp.post_holding(link, |_| false, || SendSlot::new(&send_wr(2), 0));
+    let refused = qp.post_holding(link, |_| false, || SendSlot::new(&send_wr(2, SEND, &[]), 0));
     assert!(matches!(refused, Err(RnicError::NoResources(_))));
     assert_eq!(await_sent(&client, 1), [(1, WcStatus::Success)]);
 }
@@ -101,7 +84,7 @@ fn a_queue_is_notified_of_completions_of_a_freed_queue_pair() {
     let Side { qp, send_cq, .. } = node.side(10);
     let left = qp.qp.clone();
     assert!(!node.rnic.arm_cq(&send_cq, false));
-    let done = SendSlot::new(&send_wr(1), 0).report();
+    let done = SendSlot::new(&send_wr(1, SEND, &[]), 0).report();
     let mut batch = vec![done.completion(left.token, WcStatus::Success).unwrap()];
     let mut effects = Effects::default();
     left.publish(&mut batch, &mut Vec::new(), &mut effects);

@@ -99,6 +99,14 @@ fn take(consumer: &mut Consumer) -> Option<(Vec<u8>, Vec<u8>)> {
     Some(message)
 }
 
+fn pass_short_records(producer: &mut Producer, consumer: &mut Consumer, count: usize) {
+    for _ in 0..count {
+        push(producer, &[1], &[]).unwrap();
+        producer.publish();
+        assert!(take(consumer).is_some());
+    }
+}
+
 #[test]
 fn records_keep_their_order_and_bytes_across_the_end_of_the_area() {
     let (mut producer, mut consumer) = ring(RING_LEN_MIN);
@@ -144,11 +152,7 @@ fn records_are_visible_together_when_they_are_published() {
 fn the_last_record_has_room_however_full_the_ring_is() {
     for shift in 0..RING_LEN_MIN / LINE {
         let (mut producer, mut consumer) = ring(RING_LEN_MIN);
-        for _ in 0..shift {
-            push(&mut producer, &[1], &[]).unwrap();
-            producer.publish();
-            assert!(take(&mut consumer).is_some());
-        }
+        pass_short_records(&mut producer, &mut consumer, shift);
         consumer.release();
         let mut count = 0;
         while push(&mut producer, &[2], &[]).is_ok() {
@@ -185,11 +189,7 @@ fn a_record_longer_than_any_ring_is_refused_at_once() {
 fn room_is_released_lazily_but_the_longest_record_always_fits_eventually() {
     for shift in 0..RING_LEN_MIN / LINE {
         let (mut producer, mut consumer) = ring(RING_LEN_MIN);
-        for _ in 0..shift {
-            push(&mut producer, &[1], &[]).unwrap();
-            producer.publish();
-            assert!(take(&mut consumer).is_some());
-        }
+        pass_short_records(&mut producer, &mut consumer, shift);
         let quarter = (RING_LEN_MIN / 4) as u64;
         let released = shift as u64 * LINE as u64 / quarter * quarter;
         assert_eq!(producer.consumed(), Ok(Position(released)));

@@ -1,11 +1,10 @@
-use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::Ordering;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
 use super::segment::*;
@@ -13,15 +12,6 @@ use super::segment::*;
 fn segment() -> (Arc<SharedSegment>, OwnedFd) {
     let (segment, fd) = SharedSegment::create(RING_LEN_MIN).unwrap();
     (Arc::new(segment), fd)
-}
-
-/// A memfd of the right size with these flags and seals.
-fn memfd_with(flags: MemfdFlags, seals: SealFlags) -> OwnedFd {
-    let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let fd = rustix::fs::memfd_create("test", flags).unwrap();
-    rustix::fs::ftruncate(&fd, total_len(RING_LEN_MIN).unwrap() as u64).unwrap();
-    rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
-    fd
 }
 
 fn refusal(fd: OwnedFd, ring_len: usize) -> Option<i32> {
@@ -72,23 +62,6 @@ fn lengths_that_a_ring_cannot_have_are_refused() {
 }
 
 #[test]
-fn descriptors_that_could_raise_a_signal_are_refused() {
-    let (_, fd) = segment();
-    assert_eq!(refusal(fd, 2 * RING_LEN_MIN), Some(libc::EINVAL), "size");
-    for missing in [SealFlags::SHRINK, SealFlags::GROW, SealFlags::SEAL] {
-        let fd = memfd_with(MemfdFlags::empty(), SEALS - missing);
-        assert_eq!(refusal(fd, RING_LEN_MIN), Some(libc::EPERM), "{missing:?}");
-    }
-    // This memfd cannot be mapped writable.
-    let sealed = memfd_with(MemfdFlags::empty(), SEALS | SealFlags::WRITE);
-    assert!(SharedSegment::adopt(sealed, RING_LEN_MIN).is_err());
-    let file = File::open("/dev/null").unwrap();
-    assert_eq!(refusal(file.into(), RING_LEN_MIN), Some(libc::EPERM));
-    let (reader, _writer) = std::io::pipe().unwrap();
-    assert_eq!(refusal(reader.into(), RING_LEN_MIN), Some(libc::EPERM));
-}
-
-#[test]
 fn huge_pages_are_refused() {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
     let fd = match rustix::fs::memfd_create("test", flags) {
@@ -127,18 +100,9 @@ fn the_child_of_a_fork_has_no_mapping() {
     let (ours, _fd) = segment();
     let addr = ours.base.as_ptr();
     let mut residency = [0_u8; 1];
-    // SAFETY: the child only calls the kernel, and ends.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: one page, one byte; `mincore` fails where nothing is mapped.
-        let mapped = unsafe { libc::mincore(addr.cast(), 1, residency.as_mut_ptr()) } == 0;
-        // SAFETY: the call takes a number and ends the child.
-        unsafe { libc::_exit(i32::from(mapped)) };
-    }
-    let mut status = -1;
-    // SAFETY: the process is a child of this process, and the int is of this frame.
-    unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0);
+    // SAFETY: one page, one byte; `mincore` fails where nothing is mapped.
+    let is_mapped = || unsafe { libc::mincore(addr.cast(), 1, residency.as_mut_ptr()) } == 0;
+    assert!(!crate::support::process::is_so_in_child(is_mapped));
 }
 
 #[test]

@@ -30,11 +30,7 @@ impl Ends {
     fn new(shift: usize) -> Self {
         let (half, theirs) = halves(RING_LEN_MIN);
         let (mut producer, mut consumer) = (Producer::new(half.clone()), Consumer::new(theirs));
-        for _ in 0..shift {
-            push(&mut producer, &[1], &[]).unwrap();
-            producer.publish();
-            assert!(take(&mut consumer).is_some());
-        }
+        pass_short_records(&mut producer, &mut consumer, shift);
         consumer.release();
         Self {
             half,

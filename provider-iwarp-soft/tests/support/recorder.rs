@@ -1,0 +1,298 @@
+//! An upcall that records.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Instant;
+
+use access_layer::rnic::*;
+use provider_iwarp_soft::*;
+
+use super::DEADLINE;
+
+/// An owned copy of a [`ConnectionEvent`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    Established {
+        local: SocketAddr,
+        remote: SocketAddr,
+        private_data: Vec<u8>,
+    },
+    PeerRejected {
+        private_data: Vec<u8>,
+    },
+    NonPeerRejected,
+    Unreachable,
+    TimedOut,
+    AcceptFailed,
+    Disconnected,
+    Broken,
+}
+
+/// An upcall, as it was made.
+#[derive(Debug)]
+pub enum Notification {
+    CqReady(u64),
+    Request {
+        listener: u64,
+        request: SoftRequest,
+        remote: SocketAddr,
+        private_data: Vec<u8>,
+        truncated: bool,
+    },
+    Connection {
+        qp: u64,
+        event: Event,
+    },
+    SocketDown(u64),
+    Async(AsyncEvent),
+}
+
+/// Records upcalls; nudges wake the wakers that were registered for them.
+#[derive(Default)]
+pub struct Recorder {
+    notifications: Mutex<VecDeque<Notification>>,
+    changed: Condvar,
+    wakers: Mutex<Vec<(u64, Arc<Waker>)>>,
+    gates: Mutex<Gates>,
+    gates_changed: Condvar,
+}
+
+/// Upcalls that block the thread that makes them.
+#[derive(Default)]
+struct Gates {
+    requests_of: Option<u64>,
+    established_of: Option<u64>,
+    is_established_held: bool,
+    disconnected_of: Option<u64>,
+}
+
+impl Recorder {
+    pub fn wake_on(&self, cq: u64, waker: &Arc<Waker>) {
+        self.wakers.lock().unwrap().push((cq, waker.clone()));
+    }
+
+    fn push(&self, notification: Notification) {
+        self.notifications.lock().unwrap().push_back(notification);
+        self.changed.notify_all();
+    }
+
+    /// Waits for the first event that `wanted` accepts, and takes it.
+    pub fn expect<T>(
+        &self,
+        what: &str,
+        mut wanted: impl FnMut(&Notification) -> bool,
+        take: impl FnOnce(Notification) -> T,
+    ) -> T {
+        let deadline = Instant::now() + DEADLINE;
+        let mut notifications = self.notifications.lock().unwrap();
+        loop {
+            if let Some(at) = notifications.iter().position(&mut wanted) {
+                return take(notifications.remove(at).unwrap());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "no {what}; there is {notifications:?}");
+            notifications = self.changed.wait_timeout(notifications, left).unwrap().0;
+        }
+    }
+
+    /// Takes the first event, if there is any.
+    pub fn try_next(&self) -> Option<Notification> {
+        self.notifications.lock().unwrap().pop_front()
+    }
+
+    pub fn connection(&self, qp: u64) -> Event {
+        self.connection_of(|token| token == qp).1
+    }
+
+    /// The next connection event of any queue pair.
+    pub fn any_connection(&self) -> (u64, Event) {
+        self.connection_of(|_| true)
+    }
+
+    fn connection_of(&self, wanted: impl Fn(u64) -> bool) -> (u64, Event) {
+        self.expect(
+            "connection event",
+            |it| matches!(it, Notification::Connection { qp, .. } if wanted(*qp)),
+            |it| match it {
+                Notification::Connection { qp, event } => (qp, event),
+                _ => unreachable!(),
+            },
+        )
+    }
+
+    pub fn request(&self, listener: u64) -> (SoftRequest, Vec<u8>) {
+        self.expect(
+            "connection request",
+            |it| matches!(it, Notification::Request { listener: token, .. } if *token == listener),
+            |it| match it {
+                Notification::Request {
+                    request,
+                    private_data,
+                    ..
+                } => (request, private_data),
+                _ => unreachable!(),
+            },
+        )
+    }
+
+    /// Makes a thread that delivers a request of this listener block in the upcall from now on.
+    pub fn hold_requests_of(&self, listener: u64) {
+        self.gates.lock().unwrap().requests_of = Some(listener);
+    }
+
+    /// Lets that thread continue.
+    pub fn release_requests(&self) {
+        self.gates.lock().unwrap().requests_of = None;
+        self.gates_changed.notify_all();
+    }
+
+    /// Makes a thread that delivers `Established` of this queue pair block before the upcall from
+    /// now on.
+    pub fn hold_established_of(&self, qp: u64) {
+        self.gates.lock().unwrap().established_of = Some(qp);
+    }
+
+    /// Lets that thread deliver the event.
+    pub fn release_established(&self) {
+        self.gates.lock().unwrap().established_of = None;
+        self.gates_changed.notify_all();
+    }
+
+    /// Makes a thread that has delivered `Disconnected` of this queue pair block in the upcall from
+    /// now on.
+    pub fn hold_disconnected_of(&self, qp: u64) {
+        self.gates.lock().unwrap().disconnected_of = Some(qp);
+    }
+
+    pub fn release_all(&self) {
+        *self.gates.lock().unwrap() = Gates::default();
+        self.gates_changed.notify_all();
+    }
+
+    /// Returns when a thread blocks before an `Established`.
+    pub fn wait_until_held(&self) {
+        let gates = self.gates.lock().unwrap();
+        let wait = self
+            .gates_changed
+            .wait_timeout_while(gates, DEADLINE, |gates| !gates.is_established_held);
+        assert!(!wait.unwrap().1.timed_out(), "no event was reported");
+    }
+
+    fn pass_request_gate(&self, listener: u64) {
+        let gates = self.gates.lock().unwrap();
+        let closed = |gates: &mut Gates| gates.requests_of == Some(listener);
+        drop(self.gates_changed.wait_while(gates, closed).unwrap());
+    }
+
+    fn pass_established_gate(&self, qp: u64) {
+        let mut gates = self.gates.lock().unwrap();
+        if gates.established_of == Some(qp) {
+            gates.is_established_held = true;
+            self.gates_changed.notify_all();
+        }
+        let closed = |gates: &mut Gates| gates.established_of == Some(qp);
+        drop(self.gates_changed.wait_while(gates, closed).unwrap());
+    }
+
+    fn pass_disconnected_gate(&self, qp: u64) {
+        let gates = self.gates.lock().unwrap();
+        let closed = |gates: &mut Gates| gates.disconnected_of == Some(qp);
+        drop(self.gates_changed.wait_while(gates, closed).unwrap());
+    }
+
+    pub fn socket_down(&self, token: u64) {
+        self.expect(
+            "socket down",
+            |it| matches!(it, Notification::SocketDown(t) if *t == token),
+            drop,
+        );
+    }
+
+    /// True if an event of this queue pair is waiting.
+    pub fn has_connection_event(&self, qp: u64) -> bool {
+        let notifications = self.notifications.lock().unwrap();
+        notifications
+            .iter()
+            .any(|n| matches!(n, Notification::Connection { qp: token, .. } if *token == qp))
+    }
+
+    pub fn asynchronous(&self) -> AsyncEvent {
+        self.expect(
+            "asynchronous event",
+            |it| matches!(it, Notification::Async(_)),
+            |it| match it {
+                Notification::Async(event) => event,
+                _ => unreachable!(),
+            },
+        )
+    }
+}
+
+impl EventUpcall for Recorder {
+    fn cq_ready(&self, cq: CqToken) {
+        for (token, waker) in self.wakers.lock().unwrap().iter() {
+            if *token == cq.0 {
+                waker.wake();
+            }
+        }
+        self.push(Notification::CqReady(cq.0));
+    }
+
+    fn connection(&self, qp: QpToken, event: ConnectionEvent<'_>) {
+        if matches!(event, ConnectionEvent::Established { .. }) {
+            self.pass_established_gate(qp.0);
+        }
+        let event = match event {
+            ConnectionEvent::Established {
+                local,
+                remote,
+                private_data,
+            } => Event::Established {
+                local,
+                remote,
+                private_data: private_data.to_vec(),
+            },
+            ConnectionEvent::PeerRejected { private_data } => Event::PeerRejected {
+                private_data: private_data.to_vec(),
+            },
+            ConnectionEvent::NonPeerRejected => Event::NonPeerRejected,
+            ConnectionEvent::Unreachable => Event::Unreachable,
+            ConnectionEvent::TimedOut => Event::TimedOut,
+            ConnectionEvent::AcceptFailed => Event::AcceptFailed,
+            ConnectionEvent::Disconnected => Event::Disconnected,
+            ConnectionEvent::Broken => Event::Broken,
+        };
+        let is_end = event == Event::Disconnected;
+        self.push(Notification::Connection { qp: qp.0, event });
+        if is_end {
+            self.pass_disconnected_gate(qp.0);
+        }
+    }
+
+    fn socket_down(&self, armed: ListenToken) {
+        self.push(Notification::SocketDown(armed.0));
+    }
+
+    fn async_event(&self, event: AsyncEvent) {
+        self.push(Notification::Async(event));
+    }
+}
+
+impl Upcall<SoftRnic> for Recorder {
+    fn connection_request(
+        &self,
+        listener: ListenToken,
+        request: SoftRequest,
+        info: &RequestInfo<'_>,
+    ) {
+        self.push(Notification::Request {
+            listener: listener.0,
+            request,
+            remote: info.remote,
+            private_data: info.private_data.to_vec(),
+            truncated: info.truncated,
+        });
+        self.pass_request_gate(listener.0);
+    }
+}
