@@ -51,7 +51,8 @@ impl Lmr {
     /// Returns a part of the memory, for posts.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] outside the memory, [`Error::Unrepresentable`] for 4 GiB or more.
+    /// [`OutOfBounds`](crate::Error::OutOfBounds) outside the memory,
+    /// [`Unrepresentable`](crate::Error::Unrepresentable) for 4 GiB or more.
     pub fn segment(&self, offset: usize, len: usize) -> Result<Segment<'_>> {
         Ok(Segment::new(self.triplet(offset, len)?, None))
     }
@@ -61,7 +62,8 @@ impl Region {
     /// Returns a part of the region, for posts.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] outside the region, [`Error::Unrepresentable`] for 4 GiB or more.
+    /// [`OutOfBounds`](crate::Error::OutOfBounds) outside the region,
+    /// [`Unrepresentable`](crate::Error::Unrepresentable) for 4 GiB or more.
     pub fn segment(&self, offset: usize, len: usize) -> Result<Segment<'_>> {
         Ok(Segment::new(self.lmr().triplet(offset, len)?, Some(self)))
     }
