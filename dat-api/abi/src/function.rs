@@ -402,7 +402,7 @@ macro_rules! for_each_slot {
             );
         }
         provider {
-            /// It reports whether another provider can replace this IA. No registry calls it.
+            /// Reports whether another provider can replace this IA. No registry calls it.
             dat_ia_ha_related => ia_ha_related: DatIaHaRelatedFunc [-](
                 ia: DatIaHandle,
                 provider: DatNamePtr,
