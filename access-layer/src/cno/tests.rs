@@ -19,6 +19,20 @@ fn software_evd(dat: &Dat, cno: DatCnoHandle) -> DatEvdHandle {
     dat.try_evd(64, cno, DAT_EVD_SOFTWARE_FLAG).unwrap()
 }
 
+/// Two connected endpoints, a CNO, and the EVD of receives that triggers it.
+fn pair_with_cno() -> (Pair, DatCnoHandle, DatEvdHandle) {
+    let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
+    let (cno, recv) = (pair.dat.cno(), pair.ends[1].recv);
+    succeed!(pair.dat, evd_modify_cno, recv, cno);
+    (pair, cno, recv)
+}
+
+/// Sends one message, whose receive completes.
+fn transfer(pair: &Pair) {
+    assert_eq!(pair.recv(1, 1, 0), SUCCESS);
+    assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
+}
+
 /// Waits until a thread waits on the CNO.
 fn await_waiter(dat: &Dat, cno: DatCnoHandle) {
     while !dat.pin::<Cno<FakeRnic>>(cno).has_waiter() {
@@ -82,12 +96,9 @@ fn each_evd_that_triggered_is_reported_once_in_order() {
 
 #[test]
 fn a_waiter_is_woken_by_any_of_its_evds() {
-    let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
+    let (pair, cno, recv) = pair_with_cno();
     let dat = &pair.dat;
-    let cno = dat.cno();
     let software = software_evd(dat, cno);
-    let recv = pair.ends[1].recv;
-    succeed!(dat, evd_modify_cno, recv, cno);
     let word = cno.expose_provenance();
     let wait = || {
         dat.cno_wait(ptr::with_exposed_provenance_mut(word), LONG_US)
@@ -105,11 +116,10 @@ fn a_waiter_is_woken_by_any_of_its_evds() {
                 assert_eq!(waiter.join().unwrap(), software.addr());
                 assert_eq!(software_word(&dat.dequeue(software).unwrap()), 1);
             } else {
-                assert_eq!(pair.recv(1, 1, 0), SUCCESS);
-                assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
+                transfer(&pair);
                 assert_eq!(waiter.join().unwrap(), recv.addr());
                 assert!(dat.dequeue(recv).is_ok());
-                assert_eq!(dat.dequeue(recv).map(drop), Err(EMPTY));
+                assert_eq!(dat.dequeue_code(recv), EMPTY);
             }
         });
     }
@@ -117,30 +127,23 @@ fn a_waiter_is_woken_by_any_of_its_evds() {
 
 #[test]
 fn completions_trigger_again_after_the_evd_was_drained() {
-    let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
-    let cno = pair.dat.cno();
-    let recv = pair.ends[1].recv;
-    succeed!(pair.dat, evd_modify_cno, recv, cno);
+    let (pair, cno, recv) = pair_with_cno();
     for _ in 0..5 {
         for _ in 0..3 {
-            assert_eq!(pair.recv(1, 1, 0), SUCCESS);
-            assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
+            transfer(&pair);
         }
         assert_eq!(pair.dat.cno_wait(cno, LONG_US), Ok(recv));
         for _ in 0..3 {
             assert!(pair.dat.dequeue(recv).is_ok());
         }
-        assert_eq!(pair.dat.dequeue(recv).map(drop), Err(EMPTY));
+        assert_eq!(pair.dat.dequeue_code(recv), EMPTY);
     }
 }
 
 #[test]
 fn reported_completions_do_not_trigger_again_before_a_poll() {
     const AT_ONCE: u32 = 0;
-    let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
-    let cno = pair.dat.cno();
-    let recv = pair.ends[1].recv;
-    succeed!(pair.dat, evd_modify_cno, recv, cno);
+    let (pair, cno, recv) = pair_with_cno();
     for _ in 0..2 {
         assert_eq!(pair.recv(1, 1, 0), SUCCESS);
     }
@@ -535,23 +538,16 @@ fn an_agent_is_called_for_an_evd_whose_trigger_no_thread_has_taken() {
 
 #[test]
 fn a_poller_that_keeps_events_queued_is_triggered_by_more() {
-    let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
-    let cno = pair.dat.cno();
-    let recv = pair.ends[1].recv;
-    succeed!(pair.dat, evd_modify_cno, recv, cno);
-    let arrive = || {
-        assert_eq!(pair.recv(1, 1, 0), SUCCESS);
-        assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
-    };
+    let (pair, cno, recv) = pair_with_cno();
     for timeout_us in [0, 1000] {
-        arrive();
+        transfer(&pair);
         assert_eq!(pair.dat.cno_wait(cno, timeout_us), Ok(recv));
         // The EVD was not armed again before, because it was not empty.
         assert!(pair.dat.dequeue(recv).is_ok());
-        arrive();
+        transfer(&pair);
         assert_eq!(pair.dat.cno_wait(cno, timeout_us), Ok(recv), "{timeout_us}");
         assert!(pair.dat.dequeue(recv).is_ok());
-        assert_eq!(pair.dat.dequeue(recv).map(drop), Err(EMPTY));
+        assert_eq!(pair.dat.dequeue_code(recv), EMPTY);
     }
 }
 
@@ -563,8 +559,7 @@ fn an_enabled_evd_triggers_for_earlier_events() {
     succeed!(pair.dat, evd_modify_cno, recv, cno);
     succeed!(pair.dat, evd_disable, recv);
     for taken in [true, false] {
-        assert_eq!(pair.recv(1, 1, 0), SUCCESS);
-        assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
+        transfer(&pair);
         assert!(!taken || pair.dat.dequeue(recv).is_ok());
     }
     assert!(!is_readable(fd));

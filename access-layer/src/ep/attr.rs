@@ -339,14 +339,10 @@ mod tests {
         assert_eq!((attr.max_recv_dtos, attr.max_request_dtos), (16, 16));
         assert_eq!((attr.max_recv_iov, attr.max_request_iov), (4, 4));
         assert_eq!((attr.max_rdma_read_in, attr.max_rdma_read_out), (4, 4));
-        assert_eq!(
-            (attr.max_message_size, attr.max_rdma_size),
-            (0x8000_0000, 0x8000_0000)
-        );
-        assert_eq!(
-            (attr.recv_completion_flags, attr.request_completion_flags),
-            (0x10, 0x10)
-        );
+        assert_eq!(attr.max_message_size, 0x8000_0000);
+        assert_eq!(attr.max_rdma_size, 0x8000_0000);
+        assert_eq!(attr.recv_completion_flags, 0x10);
+        assert_eq!(attr.request_completion_flags, 0x10);
     }
 
     #[test]

@@ -183,18 +183,9 @@ fn handles_among_the_other_arguments_are_checked() {
         dat, lmr_create, dat.ia, 0, region, 8, bad, 0, 0, out, none, none, none64, none64
     );
     assert_eq!(code, 0x8005_000F);
+    let (ia, attr) = (dat.ia, ptr::null());
     let create = |pz, recv, request, connect| {
-        call!(
-            dat,
-            ep_create,
-            dat.ia,
-            pz,
-            recv,
-            request,
-            connect,
-            ptr::null(),
-            out
-        )
+        call!(dat, ep_create, ia, pz, recv, request, connect, attr, out)
     };
     assert_eq!(create(bad, null(), null(), null()), 0x8005_000F);
     assert_eq!(create(pz, bad, null(), null()), 0x8005_0016);

@@ -82,10 +82,8 @@ fn a_queue_pair_is_not_made_of_parts_of_another_ia() {
 fn a_refused_queue_pair_refuses_the_endpoint() {
     let bench = Bench::new();
     bench.refuse(RnicError::NoResources(Resource::QueuePair));
-    assert_refused(
-        Ep::create(&bench.ia, bench.parts(), None),
-        (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_TEP),
-    );
+    let refused = Ep::create(&bench.ia, bench.parts(), None);
+    assert_refused(refused, (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_TEP));
     // No object is still in use.
     assert_eq!(bench.ia.child_count(Kind::Ep), 0);
     free_pz(bench.pz.handle()).unwrap();
@@ -132,26 +130,6 @@ fn established_reports_the_peers_private_data_and_the_addresses() {
 }
 
 #[test]
-fn private_data_stays_readable_after_the_disconnect() {
-    let (bench, ep) = Bench::with_ep();
-    ep.connect(&connect_args()).unwrap();
-    bench.establish(&ep, b"welcome");
-    bench.report(&ep, ConnectionEvent::Disconnected);
-    assert_eq!(private_data(&bench.next_connection().1), b"welcome");
-}
-
-#[test]
-fn a_rejection_reports_the_peers_private_data() {
-    let (bench, ep) = Bench::with_ep();
-    ep.connect(&connect_args()).unwrap();
-    bench.report(&ep, REJECTED);
-    assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
-    let (number, data) = bench.next_connection();
-    assert_eq!(number, DAT_CONNECTION_EVENT_PEER_REJECTED);
-    assert_eq!(private_data(&data), b"no");
-}
-
-#[test]
 fn an_unread_event_loses_its_private_data_to_the_next_attempt() {
     let bench = Bench::new();
     let (ep, other) = (bench.ep(), bench.ep());
@@ -163,10 +141,8 @@ fn an_unread_event_loses_its_private_data_to_the_next_attempt() {
     ep.connect(&connect_args()).unwrap();
     let (number, data) = bench.next_connection();
     assert_eq!(number, DAT_CONNECTION_EVENT_PEER_REJECTED);
-    assert_eq!(
-        (data.private_data_size, data.private_data.is_null()),
-        (0, true)
-    );
+    assert_eq!(data.private_data_size, 0);
+    assert!(data.private_data.is_null());
     // The event of another endpoint is unchanged.
     assert_eq!(private_data(&bench.next_connection().1), b"no");
     // The private data of the new attempt is delivered completely.
@@ -181,7 +157,7 @@ fn connect_checks_in_the_order_that_consumers_expect() {
         let mut parts = bench.parts();
         change(&mut parts);
         let attr = DatEpAttr::zeroed();
-        pin_handle::<Ep<ScriptedRnic>>(Ep::create(&bench.ia, parts, Some(&attr)).unwrap()).unwrap()
+        pinned::<Ep<ScriptedRnic>>(Ep::create(&bench.ia, parts, Some(&attr)).unwrap())
     };
     let zero = ConnectArgs {
         timeout_us: 0,
@@ -207,22 +183,16 @@ fn connect_checks_in_the_order_that_consumers_expect() {
     assert_bad_argument(bare.connect(&long), DAT_INVALID_ARG5);
     let not_ready = (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_NOTREADY);
     assert_eq!(code(bare.connect(&qos)), not_ready);
-    assert_refused(
-        make(|p| p.recv_evd = None).connect(&connect_args()),
-        not_ready,
-    );
-    assert_refused(
-        make(|p| p.request_evd = None).connect(&connect_args()),
-        not_ready,
-    );
+    let refused = make(|p| p.recv_evd = None).connect(&connect_args());
+    assert_refused(refused, not_ready);
+    let refused = make(|p| p.request_evd = None).connect(&connect_args());
+    assert_refused(refused, not_ready);
     let connected = bench.connected();
     assert_bad_state(connected.connect(&qos), DAT_INVALID_STATE_EP_CONNECTED);
     let ep = bench.ep();
     assert_refused(ep.connect(&qos), (DAT_MODEL_NOT_SUPPORTED, DAT_NO_SUBTYPE));
-    assert_refused(
-        ep.connect(&flags),
-        (DAT_MODEL_NOT_SUPPORTED, DAT_NO_SUBTYPE),
-    );
+    let refused = ep.connect(&flags);
+    assert_refused(refused, (DAT_MODEL_NOT_SUPPORTED, DAT_NO_SUBTYPE));
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
 }
 
@@ -266,15 +236,11 @@ fn dup_connect_uses_the_address_of_the_other_endpoint() {
 fn dup_connect_needs_the_other_endpoint_connected() {
     let bench = Bench::new();
     let (dup, ep) = (bench.ep(), bench.ep());
-    assert_bad_state(
-        ep.dup_connect(&dup, 1, b"", 0),
-        DAT_INVALID_STATE_EP_UNCONNECTED,
-    );
+    let refused = ep.dup_connect(&dup, 1, b"", 0);
+    assert_bad_state(refused, DAT_INVALID_STATE_EP_UNCONNECTED);
     let elsewhere = Bench::new();
-    assert_bad_handle(
-        ep.dup_connect(&elsewhere.connected(), 1, b"", 0),
-        DAT_INVALID_HANDLE_EP,
-    );
+    let refused = ep.dup_connect(&elsewhere.connected(), 1, b"", 0);
+    assert_bad_handle(refused, DAT_INVALID_HANDLE_EP);
 }
 
 #[test]
@@ -335,10 +301,8 @@ fn a_disconnect_of_a_connecting_endpoint_ends_the_attempt() {
 fn disconnect_refuses_unknown_flags() {
     let (_bench, ep) = Bench::with_ep();
     assert_bad_argument(ep.disconnect(7), DAT_INVALID_ARG2);
-    assert_bad_state(
-        ep.disconnect(DAT_CLOSE_ABRUPT_FLAG),
-        DAT_INVALID_STATE_EP_UNCONNECTED,
-    );
+    let refused = ep.disconnect(DAT_CLOSE_ABRUPT_FLAG);
+    assert_bad_state(refused, DAT_INVALID_STATE_EP_UNCONNECTED);
 }
 
 #[test]
@@ -512,10 +476,8 @@ fn common_connect_uses_the_port_of_the_address() {
         if *remote == to(4712) && private_data == b"x")
     );
     assert_eq!(ep.query().remote_port_qual, 4712);
-    assert_bad_state(
-        ep.common_connect(to(4712), 1, b""),
-        DAT_INVALID_STATE_EP_ACTCONNPENDING,
-    );
+    let refused = ep.common_connect(to(4712), 1, b"");
+    assert_bad_state(refused, DAT_INVALID_STATE_EP_ACTCONNPENDING);
 }
 
 #[test]
@@ -564,7 +526,7 @@ fn the_soft_watermark_of_the_attributes_is_in_force_from_the_beginning() {
         assert_eq!(marks(bench.script.calls()), expected, "{shared} {soft}");
     }
     let ep = Ep::create(&bench.ia, parts(true), None).unwrap();
-    let ep = pin_handle::<Ep<ScriptedRnic>>(ep).unwrap();
+    let ep = pinned::<Ep<ScriptedRnic>>(ep);
     ep.set_watermark(2, 7).unwrap();
     assert_eq!(ep.query().ep_attr.srq_soft_hw, 2);
     let param = DatEpParam {

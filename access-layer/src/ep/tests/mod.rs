@@ -8,7 +8,7 @@ mod socket_connect;
 use super::*;
 use crate::scripted_rnic::{
     Bench, Call, PARTS, ScriptedRnic, TestEp, assert_bad_argument, assert_bad_handle,
-    assert_bad_state, assert_refused, bytes_at, code, connect_args, free_evd, free_pz,
+    assert_bad_state, assert_refused, bytes_at, code, connect_args, free_evd, free_pz, pinned,
 };
 
 fn state(ep: &TestEp) -> DatEpState {

@@ -7,7 +7,7 @@ use super::*;
 type Make = fn(&Bench) -> (Handle, Option<TestEp>, fn(Handle));
 
 fn free_psp(psp: Handle) {
-    Psp::free(&handle::pin_handle::<Psp<ScriptedRnic>>(psp).unwrap()).unwrap();
+    Psp::free(&pinned::<Psp<ScriptedRnic>>(psp)).unwrap();
 }
 
 const KINDS: [(&str, Make); 4] = [
@@ -23,7 +23,7 @@ const KINDS: [(&str, Make); 4] = [
         let ep = bench.ep();
         let rsp = Rsp::create(&bench.ia, 5, &ep, bench.cr.clone()).unwrap();
         (rsp, Some(ep), |rsp| {
-            Rsp::free(&handle::pin_handle::<Rsp<ScriptedRnic>>(rsp).unwrap()).unwrap();
+            Rsp::free(&pinned::<Rsp<ScriptedRnic>>(rsp)).unwrap();
         })
     }),
     ("socket", |bench| {
@@ -36,7 +36,7 @@ const KINDS: [(&str, Make); 4] = [
         };
         let ssp = Ssp::create(&bench.ia, args).unwrap();
         (ssp, Some(ep), |ssp| {
-            Ssp::free(&handle::pin_handle::<Ssp<ScriptedRnic>>(ssp).unwrap()).unwrap();
+            Ssp::free(&pinned::<Ssp<ScriptedRnic>>(ssp)).unwrap();
         })
     }),
 ];
