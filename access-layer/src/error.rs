@@ -173,10 +173,8 @@ mod tests {
     #[test]
     fn arguments_are_counted_from_one() {
         assert_eq!(DatError::invalid_arg(1).code().0, 0x8006_0025);
-        assert_eq!(
-            DatError::invalid_arg(10).code().subtype(),
-            DAT_INVALID_ARG10
-        );
+        let subtype = DatError::invalid_arg(10).code().subtype();
+        assert_eq!(subtype, DAT_INVALID_ARG10);
     }
 
     #[test]
@@ -184,14 +182,10 @@ mod tests {
         let code = |resource| DatError::from(RnicError::NoResources(resource)).code();
         assert_eq!(code(Resource::CompletionQueue).0, 0x8003_0005);
         assert_eq!(code(Resource::WorkRequest).subtype(), DAT_RESOURCE_MEMORY);
-        assert_eq!(
-            code(Resource::ProtectionDomain).subtype(),
-            DAT_RESOURCE_PROTECTION_DOMAIN
-        );
-        assert_eq!(
-            code(Resource::MemoryRegion).subtype(),
-            DAT_RESOURCE_MEMORY_REGION
-        );
+        let subtype = code(Resource::ProtectionDomain).subtype();
+        assert_eq!(subtype, DAT_RESOURCE_PROTECTION_DOMAIN);
+        let subtype = code(Resource::MemoryRegion).subtype();
+        assert_eq!(subtype, DAT_RESOURCE_MEMORY_REGION);
         assert_eq!(code(Resource::QueuePair).subtype(), DAT_RESOURCE_TEP);
         assert_eq!(
             code(Resource::SharedReceiveQueue).subtype(),
@@ -203,10 +197,8 @@ mod tests {
 
     #[test]
     fn a_missing_model_is_reported_without_class_bit() {
-        assert_eq!(
-            DatError::from(RnicError::NotSupported("x")).code().0,
-            0x0009_0000
-        );
+        let code = DatError::from(RnicError::NotSupported("x")).code().0;
+        assert_eq!(code, 0x0009_0000);
     }
 
     #[test]

@@ -214,11 +214,8 @@ fn an_evd_can_change_its_cno() {
     assert_eq!(dat.post_software(evd, 1), SUCCESS);
     assert_eq!(dat.cno_wait(second, 0), Ok(evd));
     succeed!(dat, evd_modify_cno, evd, second);
-    assert_eq!(
-        dat.cno_wait(second, 0),
-        Ok(evd),
-        "queued events trigger a new CNO"
-    );
+    let again = dat.cno_wait(second, 0);
+    assert_eq!(again, Ok(evd), "queued events trigger a new CNO");
     assert_eq!(call!(dat, cno_free, second), 0x8007_0043);
     succeed!(dat, evd_modify_cno, evd, ptr::null_mut());
     succeed!(dat, cno_free, second);
@@ -383,11 +380,8 @@ fn an_agent_is_called_once_and_has_to_be_set_again() {
         assert_eq!(queried.instance_data, agent.instance_data);
         assert_eq!(dat.post_software(evd, 1), SUCCESS);
         assert_eq!(reported.recv_timeout(LIMIT), Ok(evd.addr()));
-        assert_eq!(
-            dat.cno_wait(cno, 0),
-            Ok(evd),
-            "the trigger stays for a waiter"
-        );
+        let triggered = dat.cno_wait(cno, 0);
+        assert_eq!(triggered, Ok(evd), "the trigger stays for a waiter");
         assert_eq!(dat.post_software(evd, 1), SUCCESS);
         assert_eq!(dat.cno_wait(cno, 0), Ok(evd));
         assert!(reported.try_recv().is_err());
@@ -493,11 +487,8 @@ fn an_external_sleep_is_exclusive_and_any_thread_may_end_it() {
     cno.end_sleep();
     fall_asleep(&cno, &mut fds);
     let busy = crate::error::DatError::of(DAT_INVALID_STATE);
-    assert_eq!(
-        cno.begin_sleep(&mut fds),
-        Err(busy),
-        "another thread sleeps"
-    );
+    let refused = cno.begin_sleep(&mut fds);
+    assert_eq!(refused, Err(busy), "another thread sleeps");
     thread::scope(|scope| {
         // This thread waits for its turn to make progress, and must be woken when the turn comes.
         let waiter = scope.spawn(|| cno.wait(LONG_US));

@@ -101,17 +101,13 @@ fn streams_merge_as_declared_by_the_provider_attributes() {
             }
             let asynchronous = *first == 0x100 || *second == 0x100;
             let dto_and_connection = first | second == 0x060;
-            assert_eq!(
-                table[row][column] == DAT_FALSE,
-                asynchronous || dto_and_connection
-            );
+            let is_refused = table[row][column] == DAT_FALSE;
+            assert_eq!(is_refused, asynchronous || dto_and_connection);
         }
     }
     assert!(dat.try_evd(4, ptr::null_mut(), 0).is_ok());
-    assert_eq!(
-        dat.try_evd(4, ptr::null_mut(), DAT_EVD_DEFAULT_FLAG),
-        Err(0x8006_0028)
-    );
+    let refused = dat.try_evd(4, ptr::null_mut(), DAT_EVD_DEFAULT_FLAG);
+    assert_eq!(refused, Err(0x8006_0028));
     assert_eq!(dat.try_evd(4, ptr::null_mut(), 0x400), Err(0x8006_0028));
 }
 
@@ -233,10 +229,8 @@ fn an_unwaitable_evd_wakes_its_waiter_and_can_still_be_dequeued() {
         });
         assert_eq!(ended, Err((0x8007_0000, -1)));
         assert_eq!(dat.wait_code(evd, 0, 1), (0x8007_0049, -1));
-        assert_eq!(
-            param(&dat, evd).evd_state,
-            DAT_EVD_STATE_ENABLED | DAT_EVD_STATE_UNWAITABLE
-        );
+        let state = param(&dat, evd).evd_state;
+        assert_eq!(state, DAT_EVD_STATE_ENABLED | DAT_EVD_STATE_UNWAITABLE);
         assert_eq!(dat.post_software(evd, 7), SUCCESS);
         assert_eq!(software_word(&dat.dequeue(evd).unwrap()), 7);
         succeed!(dat, evd_clear_unwaitable, evd);
@@ -559,10 +553,8 @@ fn waiting_and_interrupting_race_without_a_lost_wake_up() {
             if round % 2 == 0 {
                 succeed!(dat, evd_set_unwaitable, evd);
                 let result = waiter.join().unwrap();
-                assert!(
-                    matches!(result, Err(0x8007_0000 | 0x8007_0049)),
-                    "{result:x?}"
-                );
+                let is_interrupted = matches!(result, Err(0x8007_0000 | 0x8007_0049));
+                assert!(is_interrupted, "{result:x?}");
                 succeed!(dat, evd_clear_unwaitable, evd);
             } else {
                 assert_eq!(dat.post_software(evd, 1), SUCCESS);

@@ -32,10 +32,8 @@ fn opening_checks_its_arguments() {
     assert_eq!(open(name, 8, &raw mut evd, ptr::null_mut()), 0x8006_0028);
     assert_eq!(open(name, 0, &raw mut evd, &raw mut ia), 0x8006_0026);
     assert_eq!(open(name, -1, &raw mut evd, &raw mut ia), 0x8006_0026);
-    assert!(
-        ia.is_null() && evd.is_null(),
-        "no result is written on failure"
-    );
+    let are_null = ia.is_null() && evd.is_null();
+    assert!(are_null, "no result is written on failure");
 }
 
 #[test]
@@ -125,11 +123,8 @@ fn a_graceful_close_is_refused_while_objects_other_than_cnos_exist() {
     assert_eq!(close(&dat, DAT_CLOSE_GRACEFUL_FLAG), 0x8007_0050);
     succeed!(dat, evd_free, evd);
     let cno = dat.cno();
-    assert_eq!(
-        close(&dat, DAT_CLOSE_GRACEFUL_FLAG),
-        SUCCESS,
-        "CNOs do not count"
-    );
+    let closed = close(&dat, DAT_CLOSE_GRACEFUL_FLAG);
+    assert_eq!(closed, SUCCESS, "CNOs do not count");
     assert_eq!(close(&dat, DAT_CLOSE_GRACEFUL_FLAG), 0x8005_000B);
     assert_eq!(call!(dat, cno_free, cno), 0x8005_0013);
     assert_eq!(dat.dequeue_code(dat.async_evd), 0x8005_0015);
@@ -154,10 +149,8 @@ fn an_abrupt_close_ends_everything_connected_or_not() {
         };
         assert_eq!(close(dat, flags), expected);
     }
-    assert!(
-        ia.upgrade().is_none(),
-        "the RNIC is shut down when the close returns"
-    );
+    let is_gone = ia.upgrade().is_none();
+    assert!(is_gone, "the RNIC is shut down when the close returns");
     for freed in [pair.pz, pair.ends[0].ep, pair.ends[1].recv, cno, rmr, srq] {
         let mut kind = 0;
         refused!(dat, get_handle_type, freed, &raw mut kind => 0x8005_001B);

@@ -375,20 +375,14 @@ mod tests {
             assert_eq!(owner, has_socket.then_some(Owner::Cr));
             assert_eq!(after, NonOperational);
             let mut after = state();
-            assert_eq!(
-                (after.on_down(), after),
-                (has_socket, NonOperational),
-                "{what:?}"
-            );
+            let down = (after.on_down(), after);
+            assert_eq!(down, (has_socket, NonOperational), "{what:?}");
             let mut after = state();
             let failed = (after.on_arm_failed(), after);
             assert_eq!(failed, (has_socket, NonOperational), "{what:?}");
             let mut after = state();
-            assert_eq!(
-                (after.on_freed(), after),
-                (disarm, NonOperational),
-                "{what:?}"
-            );
+            let freed = (after.on_freed(), after);
+            assert_eq!(freed, (disarm, NonOperational), "{what:?}");
         }
     }
 }

@@ -13,11 +13,8 @@ use crate::scripted_rnic::{
 
 fn state(ep: &TestEp) -> DatEpState {
     let state = ep.query().ep_state;
-    assert_eq!(
-        ep.status().state,
-        state,
-        "the copy for the data path differs"
-    );
+    let copy = ep.status().state;
+    assert_eq!(copy, state, "the copy for the data path differs");
     state
 }
 

@@ -92,8 +92,6 @@ fn endpoints_of_another_ia_are_refused() {
     bench.request(psp, 1, b"");
     let refused = Cr::accept(&cr_of(&bench.arrival()), Some(other.ep()), b"");
     assert_refused(refused, no_ep);
-    assert_eq!(
-        bench.ia.child_count(Kind::Ssp) + bench.ia.child_count(Kind::Rsp),
-        0
-    );
+    let left = bench.ia.child_count(Kind::Ssp) + bench.ia.child_count(Kind::Rsp);
+    assert_eq!(left, 0);
 }

@@ -160,11 +160,8 @@ fn a_refused_accept_keeps_the_request() {
     assert_eq!(code(Cr::accept(&cr, handle::pin_handle(bare), b"")), no_ep);
     let busy = bench.connected();
     let refused = accept_with(&cr, &busy, b"").unwrap_err();
-    assert_eq!(
-        refused.code().0,
-        0x0007_0000,
-        "without class bit and subtype"
-    );
+    let code = refused.code().0;
+    assert_eq!(code, 0x0007_0000, "without class bit and subtype");
     let good = bench.ep();
     let too_long = accept_with(&cr, &good, &[0; 65]);
     assert_bad_argument(too_long, DAT_INVALID_ARG3);
@@ -188,10 +185,8 @@ fn a_peer_that_vanishes_is_an_accept_completion_error() {
     let ep = bench.ep();
     accept_with(&cr, &ep, b"").unwrap();
     bench.report(&ep, ConnectionEvent::AcceptFailed);
-    assert_eq!(
-        bench.conn_event(),
-        DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR
-    );
+    let event = bench.conn_event();
+    assert_eq!(event, DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR);
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
 }
 
@@ -202,16 +197,10 @@ fn a_provider_service_point_creates_a_tentative_endpoint() {
     assert_eq!(state(&ep), DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING);
     assert_bad_state(Ep::free(&ep), DAT_INVALID_STATE_EP_TENTCONNPENDING);
     let no_ep = (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP);
-    assert_eq!(
-        code(Cr::accept(&cr, Some(bench.ep()), b"")),
-        no_ep,
-        "it has one"
-    );
-    assert_eq!(
-        code(Cr::accept(&cr, None, b"")),
-        no_ep,
-        "the endpoint lacks zone and EVDs"
-    );
+    let refused = code(Cr::accept(&cr, Some(bench.ep()), b""));
+    assert_eq!(refused, no_ep, "it has one");
+    let refused = code(Cr::accept(&cr, None, b""));
+    assert_eq!(refused, no_ep, "the endpoint lacks zone and EVDs");
     equip(&bench, &ep);
     Cr::accept(&cr, None, b"").unwrap();
     bench.establish(&ep, b"");
