@@ -161,10 +161,8 @@ mod tests {
         let (route, lines): (Vec<&str>, Vec<&str>) = lines.into_iter().partition(is_route);
         assert_eq!(route.len(), 1, "{text}");
         assert_eq!(lines[0], "rule     none matches, so both", "{text}");
-        assert!(
-            lines[1].starts_with("local    can carry it, unless SO_REUSEPORT"),
-            "{text}"
-        );
+        let is_possible = lines[1].starts_with("local    can carry it, unless SO_REUSEPORT");
+        assert!(is_possible, "{text}");
         // A machine with an RDMA device offers the service over that as well.
         let verdict = if route[0].ends_with(", no RDMA") {
             assert!(lines[2].starts_with("sdp      no: "), "{text}");
@@ -235,10 +233,8 @@ mod tests {
         let line = ["--explain", "connect", "192.0.2.1:80"];
         let error = explained("use\nuse both\n", &line).unwrap_err().to_string();
         let lines: Vec<&str> = error.lines().collect();
-        assert!(
-            lines[0].contains(":1:4: ") && lines[1].contains(":2:9: "),
-            "{error}"
-        );
+        let are_named = lines[0].contains(":1:4: ") && lines[1].contains(":2:9: ");
+        assert!(are_named, "{error}");
     }
 
     #[test]

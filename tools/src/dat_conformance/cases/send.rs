@@ -123,10 +123,8 @@ fn sends_pieces(pieces: &'static [(usize, usize)]) -> impl Fn(Link, &mut Side<'_
 fn expect_message(link: &Link, cookie: u64, len: usize, side: &Side<'_>) -> Result<()> {
     let received = expect::done(&link.kit.recv, cookie, side)?;
     let transferred = received.transferred;
-    ensure!(
-        transferred as usize == len,
-        "{transferred} bytes instead of {len}"
-    );
+    let is_whole = transferred as usize == len;
+    ensure!(is_whole, "{transferred} bytes instead of {len}");
     Ok(())
 }
 
@@ -237,10 +235,8 @@ fn pings(link: Link, side: &mut Side<'_>) -> Result<()> {
         link.send(&out, 0, 8, round)?;
         expect::done(&link.kit.request, round, side)?;
         expect::done(&link.kit.recv, round, side)?;
-        ensure!(
-            back.to_vec(0, 8)? == round.to_be_bytes(),
-            "a wrong answer in round {round}"
-        );
+        let is_returned = back.to_vec(0, 8)? == round.to_be_bytes();
+        ensure!(is_returned, "a wrong answer in round {round}");
     }
     side.barrier("over")
 }
