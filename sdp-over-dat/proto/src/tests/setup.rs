@@ -159,10 +159,8 @@ fn a_bad_answer_ends_the_connection() {
     let (mut connection, _) = connect();
     let mut bytes = padded(HELLO_ACK, 196);
     bytes[19] = 0;
-    assert_eq!(
-        connection.handle_hello_ack(&bytes),
-        Err(WireError::NoAdverts)
-    );
+    let refused = connection.handle_hello_ack(&bytes);
+    assert_eq!(refused, Err(WireError::NoAdverts));
     let failure = Failure::Protocol(ProtocolError::Wire(WireError::NoAdverts));
     assert_eq!(connection.state(), ConnectionState::Failed(failure));
     assert_eq!(connection.poll_event(), Some(Event::Failed(failure)));
@@ -182,10 +180,8 @@ fn an_answer_establishes_and_a_refusal_says_so() {
 
     let (mut connection, _) = connect();
     connection.handle_disconnected();
-    assert_eq!(
-        connection.poll_event(),
-        Some(Event::Failed(Failure::Refused))
-    );
+    let event = connection.poll_event();
+    assert_eq!(event, Some(Event::Failed(Failure::Refused)));
 }
 
 #[test]
@@ -193,11 +189,8 @@ fn a_first_message_that_overtakes_ready_establishes() {
     let (_, hello) = connect();
     let (mut connection, _) = Connection::accept(CONFIG, &hello);
     assert!(connection.write(5));
-    assert_eq!(
-        connection.poll_transmit(),
-        None,
-        "the peer may not be ready"
-    );
+    let early = connection.poll_transmit();
+    assert_eq!(early, None, "the peer may not be ready");
     let message = hex("ff000040 00000015 00000001 00000000 68656c6c 6f");
     let inbound = connection
         .handle_message(&message, 21)

@@ -372,18 +372,13 @@ impl Episode {
             assert!(is_drained, "{side:?} still has something to send");
             let checked = self.pair.streamed(side);
             let peer = self.pair.end(side.other());
-            assert_eq!(
-                peer.received.len(),
-                stream.len(),
-                "{side:?}: bytes are lost"
-            );
+            let received = peer.received.len();
+            assert_eq!(received, stream.len(), "{side:?}: bytes are lost");
             assert!(peer.received == stream, "{side:?}: bytes are mixed up");
             assert_eq!(peer.urgent_received, urgent, "{side:?}: urgent bytes");
             let announced = peer.urgent_announced as usize;
-            assert!(
-                announced >= urgent.len(),
-                "{side:?}: urgent and not announced"
-            );
+            let is_announced = announced >= urgent.len();
+            assert!(is_announced, "{side:?}: urgent and not announced");
             assert_eq!(
                 checked,
                 stream.len() as u64,
