@@ -102,10 +102,8 @@ fn every_exported_function_is_declared() {
         .collect();
     let exports = fs::read_to_string(source_dir().join("exports.txt")).expect("exports.txt");
     for name in exports.lines() {
-        assert!(
-            text.contains(&format!("DAT_RETURN {name}(")),
-            "{name} is not declared"
-        );
+        let is_declared = text.contains(&format!("DAT_RETURN {name}("));
+        assert!(is_declared, "{name} is not declared");
     }
 }
 
