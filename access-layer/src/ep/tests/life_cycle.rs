@@ -39,21 +39,14 @@ fn each_evd_needs_the_flag_of_its_stream() {
     let wrong = |change: fn(&mut EpParts<_>, &Bench)| {
         let mut parts = bench.parts();
         change(&mut parts, &bench);
-        code(Ep::create(&bench.ia, parts, None))
+        Ep::create(&bench.ia, parts, None)
     };
-    let bad = |subtype| (DAT_INVALID_HANDLE, subtype);
-    assert_eq!(
-        wrong(|p, b| p.connect_evd = Some(b.dto.clone())),
-        bad(DAT_INVALID_HANDLE_EVD_CONN)
-    );
-    assert_eq!(
-        wrong(|p, b| p.recv_evd = Some(b.cr.clone())),
-        bad(DAT_INVALID_HANDLE_EVD_RECV)
-    );
-    assert_eq!(
-        wrong(|p, b| p.request_evd = Some(b.conn.clone())),
-        bad(DAT_INVALID_HANDLE_EVD_REQUEST)
-    );
+    let connect = wrong(|p, b| p.connect_evd = Some(b.dto.clone()));
+    assert_bad_handle(connect, DAT_INVALID_HANDLE_EVD_CONN);
+    let recv = wrong(|p, b| p.recv_evd = Some(b.cr.clone()));
+    assert_bad_handle(recv, DAT_INVALID_HANDLE_EVD_RECV);
+    let request = wrong(|p, b| p.request_evd = Some(b.conn.clone()));
+    assert_bad_handle(request, DAT_INVALID_HANDLE_EVD_REQUEST);
 }
 
 #[test]
@@ -62,17 +55,12 @@ fn a_queue_pair_is_not_made_of_parts_of_another_ia() {
     let wrong = |change: fn(&mut EpParts<_>, &Bench)| {
         let mut parts = bench.parts();
         change(&mut parts, &other);
-        code(Ep::create(&bench.ia, parts, None))
+        Ep::create(&bench.ia, parts, None)
     };
-    let bad = |subtype| (DAT_INVALID_HANDLE, subtype);
-    assert_eq!(
-        wrong(|p, o| p.pz = Some(o.pz.clone())),
-        bad(DAT_INVALID_HANDLE_PZ)
-    );
-    assert_eq!(
-        wrong(|p, o| p.recv_evd = Some(o.dto.clone())),
-        bad(DAT_INVALID_HANDLE_EVD_RECV)
-    );
+    let pz = wrong(|p, o| p.pz = Some(o.pz.clone()));
+    assert_bad_handle(pz, DAT_INVALID_HANDLE_PZ);
+    let recv = wrong(|p, o| p.recv_evd = Some(o.dto.clone()));
+    assert_bad_handle(recv, DAT_INVALID_HANDLE_EVD_RECV);
     let mut parts = bench.parts();
     parts.connect_evd = Some(other.conn.clone());
     Ep::create(&bench.ia, parts, None).expect("the connection EVD may belong to any IA");
@@ -397,21 +385,16 @@ fn events_of_a_freed_endpoint_are_harmless() {
 fn a_disconnect_that_overtakes_the_connect_takes_effect() {
     let (bench, ep) = Bench::with_ep();
     bench.script.calls();
-    let other = pin_handle::<Ep<ScriptedRnic>>(ep.handle());
-    bench
-        .script
-        .meanwhile(move |_| other.unwrap().disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap());
+    let other = pinned::<Ep<ScriptedRnic>>(ep.handle());
+    let disconnect = move |_| other.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
+    bench.script.meanwhile(disconnect);
     ep.connect(&connect_args()).unwrap();
-    let disconnects = bench
-        .script
-        .calls()
+    let calls = bench.script.calls();
+    let disconnects = calls
         .iter()
-        .filter(|c| matches!(c, Call::Disconnect { .. }))
-        .count();
-    assert_eq!(
-        disconnects, 2,
-        "the first found no connection, the second ends it"
-    );
+        .filter(|c| matches!(c, Call::Disconnect { .. }));
+    // The first found no connection, the second ends it.
+    assert_eq!(disconnects.count(), 2);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
     bench.report(&ep, ConnectionEvent::Disconnected);
     bench.no_conn_event();
@@ -439,21 +422,17 @@ fn status_is_idle_when_nothing_is_pending() {
     };
     assert_eq!(ep.status(), idle);
     bench.script.set_pending(1, 0);
-    assert_eq!(
-        ep.status(),
-        EpStatus {
-            recv_idle: false,
-            ..idle
-        }
-    );
+    let receives = EpStatus {
+        recv_idle: false,
+        ..idle
+    };
+    assert_eq!(ep.status(), receives);
     bench.script.set_pending(0, 1);
-    assert_eq!(
-        ep.status(),
-        EpStatus {
-            request_idle: false,
-            ..idle
-        }
-    );
+    let requests = EpStatus {
+        request_idle: false,
+        ..idle
+    };
+    assert_eq!(ep.status(), requests);
 }
 
 #[test]
