@@ -235,11 +235,8 @@ fn accepts_twice(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     request.accept(Some(&first), &[])?;
     expect::connection_event(&first, &kit.connect, ESTABLISHED, side)?;
     let request = expect::request(&kit.requests, side)?;
-    ensure!(
-        request.private_data().starts_with(b"twin"),
-        "{:?}",
-        request.private_data()
-    );
+    let data = request.private_data();
+    ensure!(data.starts_with(b"twin"), "{data:?}");
     request.accept(Some(&second), &[])?;
     expect::connection_event(&second, &kit.connect, ESTABLISHED, side)?;
     side.barrier("over")

@@ -100,11 +100,8 @@ fn grows(receiver: Receiver, side: &mut Side<'_>) -> Result<()> {
     side.receive("sent")?;
     small.resize(2 * MESSAGES as u32)?;
     let room = small.qlen()? as usize;
-    ensure!(
-        room >= 2 * MESSAGES,
-        "{room} entries instead of {}",
-        2 * MESSAGES
-    );
+    let least = 2 * MESSAGES;
+    ensure!(room >= least, "{room} entries instead of {least}");
     side.send("ready", &[])?;
     side.receive("sent")?;
     for index in 0..MESSAGES {
