@@ -330,10 +330,8 @@ impl Episode {
         }
         self.drain();
         if !self.has_failed() {
-            self.pair
-                .checker
-                .check_complete()
-                .expect("nothing is pending");
+            let complete = self.pair.checker.check_complete();
+            complete.expect("nothing is pending");
             assert!(self.pair.is_quiet());
             assert!(self.pair.active.saw_end && self.pair.passive.saw_end);
         }
@@ -385,11 +383,8 @@ impl Episode {
                 "{side:?}: the checker's count"
             );
             let registered = &self.pair.end(side).registered;
-            assert!(
-                registered.is_empty(),
-                "{side:?} leaks {:?}",
-                registered.keys()
-            );
+            let leaked = registered.keys();
+            assert!(registered.is_empty(), "{side:?} leaks {leaked:?}");
         }
     }
 }
