@@ -181,18 +181,17 @@ mod tests {
     fn each_resource_has_its_subtype() {
         let code = |resource| DatError::from(RnicError::NoResources(resource)).code();
         assert_eq!(code(Resource::CompletionQueue).0, 0x8003_0005);
-        assert_eq!(code(Resource::WorkRequest).subtype(), DAT_RESOURCE_MEMORY);
-        let subtype = code(Resource::ProtectionDomain).subtype();
-        assert_eq!(subtype, DAT_RESOURCE_PROTECTION_DOMAIN);
-        let subtype = code(Resource::MemoryRegion).subtype();
-        assert_eq!(subtype, DAT_RESOURCE_MEMORY_REGION);
-        assert_eq!(code(Resource::QueuePair).subtype(), DAT_RESOURCE_TEP);
-        assert_eq!(
-            code(Resource::SharedReceiveQueue).subtype(),
-            DAT_RESOURCE_SRQ
-        );
-        assert_eq!(code(Resource::Descriptor).subtype(), DAT_RESOURCE_DEVICE);
-        assert_eq!(code(Resource::Port).subtype(), DAT_RESOURCE_DEVICE);
+        for (resource, subtype) in [
+            (Resource::WorkRequest, DAT_RESOURCE_MEMORY),
+            (Resource::ProtectionDomain, DAT_RESOURCE_PROTECTION_DOMAIN),
+            (Resource::MemoryRegion, DAT_RESOURCE_MEMORY_REGION),
+            (Resource::QueuePair, DAT_RESOURCE_TEP),
+            (Resource::SharedReceiveQueue, DAT_RESOURCE_SRQ),
+            (Resource::Descriptor, DAT_RESOURCE_DEVICE),
+            (Resource::Port, DAT_RESOURCE_DEVICE),
+        ] {
+            assert_eq!(code(resource).subtype(), subtype);
+        }
     }
 
     #[test]

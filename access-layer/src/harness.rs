@@ -292,6 +292,12 @@ pub(crate) fn dto(event: &DatEvent) -> DatDtoCompletionEventData {
     unsafe { event.event_data.dto_completion_event_data }
 }
 
+/// Returns the data of an asynchronous event.
+pub(crate) fn async_error(event: &DatEvent) -> DatAsynchErrorEventData {
+    // SAFETY: all asynchronous events use this member.
+    unsafe { event.event_data.asynch_error_event_data }
+}
+
 /// Returns the consumer's value in a software event.
 pub(crate) fn software_word(event: &DatEvent) -> usize {
     assert_eq!(event.event_number, DAT_SOFTWARE_EVENT);

@@ -33,6 +33,12 @@ fn transfer(pair: &Pair) {
     assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
 }
 
+/// Waits on the CNO with this address. Called on another thread.
+fn wait_for_code(dat: &Dat, cno: usize) -> Result<(), u32> {
+    let waited = dat.cno_wait(ptr::with_exposed_provenance_mut(cno), LONG_US);
+    waited.map(drop).map_err(|(code, _)| code)
+}
+
 /// Waits until a thread waits on the CNO.
 fn await_waiter(dat: &Dat, cno: DatCnoHandle) {
     while !dat.pin::<Cno<FakeRnic>>(cno).has_waiter() {
@@ -193,10 +199,8 @@ fn a_disabled_evd_does_not_trigger_until_it_is_enabled() {
     assert_eq!(dat.cno_wait(cno, 0), Err((EMPTY, ptr::null_mut())));
     let mut param = DatEvdParam::zeroed();
     succeed!(dat, evd_query, evd, DAT_EVD_FIELD_ALL, &raw mut param);
-    assert_eq!(
-        param.evd_state,
-        DAT_EVD_STATE_DISABLED | DAT_EVD_STATE_WAITABLE
-    );
+    let waitable = DAT_EVD_STATE_DISABLED | DAT_EVD_STATE_WAITABLE;
+    assert_eq!(param.evd_state, waitable);
     assert_eq!(param.cno_handle, cno);
     assert!(dat.wait(evd, 0, 1).is_ok());
     assert_eq!(dat.post_software(evd, 1), SUCCESS);
@@ -241,22 +245,15 @@ fn freeing_a_cno_fails_its_waits_and_its_evds_are_kept_during_a_wait() {
     let evd = software_evd(&dat, cno);
     let word = cno.expose_provenance();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| {
-            let cno = ptr::with_exposed_provenance_mut(word);
-            dat.cno_wait(cno, LONG_US)
-                .map(drop)
-                .map_err(|(code, _)| code)
-        });
+        let waiter = scope.spawn(|| wait_for_code(&dat, word));
         await_waiter(&dat, cno);
         assert_eq!(call!(dat, evd_free, evd), 0x8007_004A);
         succeed!(dat, evd_modify_cno, evd, ptr::null_mut());
         succeed!(dat, cno_free, cno);
         assert_eq!(waiter.join().unwrap(), Err(0x8007_0044));
     });
-    assert_eq!(
-        dat.cno_wait(cno, 0),
-        Err((0x0005_0013, ptr::without_provenance_mut(0xBAD)))
-    );
+    let untouched = ptr::without_provenance_mut(0xBAD);
+    assert_eq!(dat.cno_wait(cno, 0), Err((0x0005_0013, untouched)));
 }
 
 /// Calls `dat_cno_fd_create`.
@@ -503,11 +500,8 @@ fn an_external_sleep_is_exclusive_and_any_thread_may_end_it() {
     fall_asleep(&cno, &mut fds);
     cno.end_sleep();
     let none = crate::error::DatError::no_resources(DAT_NO_SUBTYPE);
-    assert_eq!(
-        cno.begin_sleep(&mut []),
-        Err(none),
-        "the array is too small for the descriptors"
-    );
+    // The array is too small for the descriptors.
+    assert_eq!(cno.begin_sleep(&mut []), Err(none));
     fall_asleep(&cno, &mut fds);
     cno.end_sleep();
 }
@@ -604,14 +598,7 @@ fn threads_that_wait_for_the_agent_do_not_delay_waiters() {
         }
         // Nothing shows that the threads wait. If they begin later, this test checks nothing.
         thread::sleep(brief);
-        let waiters = [(); 2].map(|()| {
-            scope.spawn(|| {
-                let cno = ptr::with_exposed_provenance_mut(word);
-                dat.cno_wait(cno, LONG_US)
-                    .map(drop)
-                    .map_err(|(code, _)| code)
-            })
-        });
+        let waiters = [(); 2].map(|()| scope.spawn(|| wait_for_code(&dat, word)));
         await_waiter(&dat, cno);
         thread::sleep(brief);
         let begin = Instant::now();

@@ -10,7 +10,9 @@ use crate::ep::Ep;
 use crate::evd::Evd;
 use crate::evd::wait::WakeOn;
 use crate::fake_rnic::FakeRnic;
-use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, dto, refused, software_word, succeed};
+use crate::harness::{
+    Dat, LONG_US, Pair, SUCCESS, async_error, call, dto, refused, software_word, succeed,
+};
 use crate::rnic::{AsyncEvent, CqToken};
 
 const THRESHOLD: DatCompletionFlags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
@@ -118,10 +120,8 @@ fn query_returns_at_least_the_length_asked_for() {
     let queried = param(&dat, evd);
     assert!(queried.evd_qlen >= 100);
     assert_eq!(queried.evd_flags, DAT_EVD_DTO_FLAG);
-    assert_eq!(
-        queried.evd_state,
-        DAT_EVD_STATE_ENABLED | DAT_EVD_STATE_WAITABLE
-    );
+    let waitable = DAT_EVD_STATE_ENABLED | DAT_EVD_STATE_WAITABLE;
+    assert_eq!(queried.evd_state, waitable);
     assert!(queried.cno_handle.is_null());
     assert_eq!(call!(dat, evd_query, evd, 1, ptr::null_mut()), 0x8006_0027);
 }
@@ -272,8 +272,7 @@ fn software_events_need_the_flag_the_number_and_room() {
     assert_eq!(dat.post_software(evd, 1), 0x800E_0000);
     let event = dat.dequeue(dat.async_evd).unwrap();
     assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
-    // SAFETY: the event number selects this member.
-    let error = unsafe { event.event_data.asynch_error_event_data };
+    let error = async_error(&event);
     assert_eq!(error.dat_handle, evd);
     assert_eq!(error.reason, DAT_EVD_OVERFLOW_ERROR);
     // The caller of the post has the error and nothing was lost, so the EVD continues to work.
@@ -604,8 +603,7 @@ fn overflows(dat: &Dat, evd: DatEvdHandle) -> usize {
     let events = std::iter::from_fn(|| dat.dequeue(dat.async_evd).ok());
     let overflows = events.map(|event| {
         assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
-        // SAFETY: the event number selects this member.
-        let error = unsafe { event.event_data.asynch_error_event_data };
+        let error = async_error(&event);
         assert_eq!(error.dat_handle, evd);
     });
     overflows.count()

@@ -8,7 +8,7 @@ use dat_abi::*;
 use crate::evd::Evd;
 use crate::fake_rnic::FakeRnic;
 use crate::handle::{Kind, QUIESCENCE_LIMIT};
-use crate::harness::{Dat, Pair, SUCCESS, call, refused, succeed, unique};
+use crate::harness::{Dat, Pair, SUCCESS, async_error, call, refused, succeed, unique};
 use crate::provider;
 use crate::rnic::{AsyncEvent, RnicConfig};
 
@@ -196,8 +196,7 @@ fn the_loss_of_the_device_is_reported_with_the_ia() {
     dat.ia().rnic().settle();
     let event = dat.dequeue(dat.async_evd).unwrap();
     assert_eq!(event.event_number, DAT_ASYNC_ERROR_IA_CATASTROPHIC);
-    // SAFETY: the event number selects this member.
-    let error = unsafe { event.event_data.asynch_error_event_data };
+    let error = async_error(&event);
     assert_eq!(error.dat_handle, dat.ia);
 }
 

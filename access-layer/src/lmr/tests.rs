@@ -194,10 +194,9 @@ fn a_region_of_a_region_has_own_rights_and_keys() {
     let whole = of(region, 0).unwrap();
     assert_eq!(whole.registered_address, GOOD.addr as u64);
     assert_eq!(whole.registered_size, GOOD.len);
-    assert_eq!(
-        (whole.mem_type, whole.mem_priv, whole.pz_handle),
-        (DAT_MEM_TYPE_LMR, DAT_MEM_PRIV_REMOTE_READ_FLAG, other_pz)
-    );
+    assert_eq!(whole.mem_type, DAT_MEM_TYPE_LMR);
+    assert_eq!(whole.mem_priv, DAT_MEM_PRIV_REMOTE_READ_FLAG);
+    assert_eq!(whole.pz_handle, other_pz);
     // SAFETY: the memory type selects this member.
     assert_eq!(unsafe { whole.region_desc.for_lmr_handle }, parent);
     let part = of(region, 0x10).unwrap();

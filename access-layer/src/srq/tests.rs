@@ -6,7 +6,7 @@ use crate::ep::{Ep, EpParts};
 use crate::evd::Evd;
 use crate::fake_rnic::FakeRnic;
 use crate::handle::{self, Kind};
-use crate::harness::{Dat, SUCCESS, call, refused, succeed};
+use crate::harness::{Dat, SUCCESS, async_error, call, refused, succeed};
 use crate::rnic::{AsyncEvent, RnicError, SrqToken};
 use crate::scripted_rnic::{Bench, ScriptedRnic, pinned};
 use crate::srq::Srq;
@@ -142,8 +142,7 @@ fn reported(
     dat.ia().rnic().raise(event(SrqToken(srq.addr() as u64)));
     dat.ia().rnic().settle();
     let event = dat.dequeue(dat.async_evd).ok()?;
-    // SAFETY: asynchronous events use this member.
-    let error = unsafe { event.event_data.asynch_error_event_data };
+    let error = async_error(&event);
     assert_eq!(error.dat_handle, srq);
     Some((event.event_number, error.reason))
 }
@@ -152,10 +151,8 @@ fn reported(
 fn the_low_watermark_is_reported() {
     let dat = Dat::open_with("srq=4");
     let (_, srq) = create(&dat, dat.pz(), GOOD);
-    assert_eq!(
-        reported(&dat, srq, AsyncEvent::SrqLimit),
-        Some((DAT_ASYNC_ERROR_EP_BROKEN, DAT_SRQ_LOW_WATERMARK_EVENT))
-    );
+    let expected = (DAT_ASYNC_ERROR_EP_BROKEN, DAT_SRQ_LOW_WATERMARK_EVENT);
+    assert_eq!(reported(&dat, srq, AsyncEvent::SrqLimit), Some(expected));
 }
 
 #[test]
@@ -170,8 +167,7 @@ fn the_low_watermark_of_a_new_queue_is_reported_although_it_is_reached_at_once()
     };
     let srq = Srq::create(&bench.ia, &pz, &attr).unwrap();
     let event = events.dequeue().unwrap();
-    // SAFETY: asynchronous events use this member.
-    let error = unsafe { event.event_data.asynch_error_event_data };
+    let error = async_error(&event);
     assert_eq!(error.dat_handle, srq.as_dat());
     assert_eq!(error.reason, DAT_SRQ_LOW_WATERMARK_EVENT);
     bench.refuse(RnicError::NotSupported("limits"));
@@ -183,10 +179,8 @@ fn the_low_watermark_of_a_new_queue_is_reported_although_it_is_reached_at_once()
 fn a_failed_queue_is_reported_once_and_refuses_work() {
     let dat = Dat::open_with("srq=4");
     let (_, srq) = create(&dat, dat.pz(), GOOD);
-    assert_eq!(
-        reported(&dat, srq, AsyncEvent::SrqFailed),
-        Some((DAT_ASYNC_ERROR_EP_BROKEN, DAT_SRQ_TRANSFER_TO_ERROR))
-    );
+    let expected = (DAT_ASYNC_ERROR_EP_BROKEN, DAT_SRQ_TRANSFER_TO_ERROR);
+    assert_eq!(reported(&dat, srq, AsyncEvent::SrqFailed), Some(expected));
     assert_eq!(reported(&dat, srq, AsyncEvent::SrqFailed), None);
     let mut param = DatSrqParam::zeroed();
     let query = call!(dat, srq_query, srq, DAT_SRQ_FIELD_ALL, &raw mut param);

@@ -54,28 +54,22 @@ fn query_fills_every_member() {
 #[test]
 fn creation_refuses_addresses_and_evds_that_do_not_fit() {
     let bench = Bench::new();
-    for comm in [
-        DatComm {
-            domain: libc::AF_INET6,
-            ..ANY_TCP
-        },
-        DatComm {
-            r#type: libc::SOCK_DGRAM,
-            ..ANY_TCP
-        },
-        DatComm {
-            protocol: libc::IPPROTO_UDP,
-            ..ANY_TCP
-        },
+    for (domain, r#type, protocol) in [
+        (libc::AF_INET6, 0, 0),
+        (0, libc::SOCK_DGRAM, 0),
+        (0, 0, libc::IPPROTO_UDP),
     ] {
+        let comm = DatComm {
+            domain,
+            r#type,
+            protocol,
+        };
         let address = "0.0.0.0:4712".parse().unwrap();
         let refused = Csp::create(&bench.ia, comm, address, bench.cr.clone());
         assert_eq!(code(refused), (DAT_COMM_NOT_SUPPORTED, DAT_NO_SUBTYPE));
     }
-    assert_refused(
-        csp(&bench, "192.0.2.77:4712"),
-        (DAT_INVALID_ADDRESS, DAT_INVALID_ADDRESS_UNREACHABLE),
-    );
+    let unreachable = (DAT_INVALID_ADDRESS, DAT_INVALID_ADDRESS_UNREACHABLE);
+    assert_refused(csp(&bench, "192.0.2.77:4712"), unreachable);
     let address = "0.0.0.0:4712".parse().unwrap();
     let refused = Csp::create(&bench.ia, ANY_TCP, address, bench.dto.clone());
     assert_bad_handle(refused, DAT_INVALID_HANDLE_EVD_CR);

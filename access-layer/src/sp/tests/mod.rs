@@ -66,10 +66,8 @@ fn evds_of_another_ia_are_refused() {
         code(Rsp::create(ia, 5, &ep, evd())),
         code(Ssp::create(ia, args)),
     ];
-    assert_eq!(
-        refusals,
-        [(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EVD_CR); 5]
-    );
+    let no_evd = (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EVD_CR);
+    assert_eq!(refusals, [no_evd; 5]);
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
     assert_eq!(bench.script.calls(), []);
     free_evd(other.cr.handle()).unwrap();

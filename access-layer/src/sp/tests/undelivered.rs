@@ -1,6 +1,7 @@
 //! Requests whose event can no longer be read: they end, and release their endpoints.
 
 use super::*;
+use crate::harness::async_error;
 
 /// Creates a service point of one kind on the bench's EVD. Returns the service point, its reserved
 /// endpoint if it has one, and the function that frees it.
@@ -69,12 +70,8 @@ fn an_unread_request_ends_with_its_evd() {
         let (sp, ep, free) = make(&bench);
         bench.request(sp, 1, b"");
         free(sp);
-        assert!(
-            !bench
-                .script
-                .calls()
-                .contains(&Call::DropRequest { request: 1 })
-        );
+        let refused = Call::DropRequest { request: 1 };
+        assert!(!bench.script.calls().contains(&refused));
         if let Some(ep) = &ep {
             assert_bad_state(Ep::free(ep), DAT_INVALID_STATE_EP_PASSCONNPENDING);
         }
@@ -123,8 +120,7 @@ fn the_loss_of_an_only_request_is_reported() {
         assert_eq!(reports.len(), usize::from(ep.is_some()), "{kind}");
         for event in reports {
             assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
-            // SAFETY: the event number selects this member.
-            let error = unsafe { event.event_data.asynch_error_event_data };
+            let error = async_error(&event);
             assert_eq!(error.dat_handle, bench.cr.handle().as_dat(), "{kind}");
         }
         assert!(bench.cr.dequeue().is_ok(), "{kind}: the EVD still works");
