@@ -173,40 +173,31 @@ mod tests {
     #[test]
     fn arguments_are_counted_from_one() {
         assert_eq!(DatError::invalid_arg(1).code().0, 0x8006_0025);
-        assert_eq!(
-            DatError::invalid_arg(10).code().subtype(),
-            DAT_INVALID_ARG10
-        );
+        let subtype = DatError::invalid_arg(10).code().subtype();
+        assert_eq!(subtype, DAT_INVALID_ARG10);
     }
 
     #[test]
     fn each_resource_has_its_subtype() {
         let code = |resource| DatError::from(RnicError::NoResources(resource)).code();
         assert_eq!(code(Resource::CompletionQueue).0, 0x8003_0005);
-        assert_eq!(code(Resource::WorkRequest).subtype(), DAT_RESOURCE_MEMORY);
-        assert_eq!(
-            code(Resource::ProtectionDomain).subtype(),
-            DAT_RESOURCE_PROTECTION_DOMAIN
-        );
-        assert_eq!(
-            code(Resource::MemoryRegion).subtype(),
-            DAT_RESOURCE_MEMORY_REGION
-        );
-        assert_eq!(code(Resource::QueuePair).subtype(), DAT_RESOURCE_TEP);
-        assert_eq!(
-            code(Resource::SharedReceiveQueue).subtype(),
-            DAT_RESOURCE_SRQ
-        );
-        assert_eq!(code(Resource::Descriptor).subtype(), DAT_RESOURCE_DEVICE);
-        assert_eq!(code(Resource::Port).subtype(), DAT_RESOURCE_DEVICE);
+        for (resource, subtype) in [
+            (Resource::WorkRequest, DAT_RESOURCE_MEMORY),
+            (Resource::ProtectionDomain, DAT_RESOURCE_PROTECTION_DOMAIN),
+            (Resource::MemoryRegion, DAT_RESOURCE_MEMORY_REGION),
+            (Resource::QueuePair, DAT_RESOURCE_TEP),
+            (Resource::SharedReceiveQueue, DAT_RESOURCE_SRQ),
+            (Resource::Descriptor, DAT_RESOURCE_DEVICE),
+            (Resource::Port, DAT_RESOURCE_DEVICE),
+        ] {
+            assert_eq!(code(resource).subtype(), subtype);
+        }
     }
 
     #[test]
     fn a_missing_model_is_reported_without_class_bit() {
-        assert_eq!(
-            DatError::from(RnicError::NotSupported("x")).code().0,
-            0x0009_0000
-        );
+        let code = DatError::from(RnicError::NotSupported("x")).code().0;
+        assert_eq!(code, 0x0009_0000);
     }
 
     #[test]

@@ -123,10 +123,8 @@ mod tests {
         let dat = Dat::open();
         let name = dat.provider.device_name.cast_mut();
         let (mut ia, mut attr) = (ptr::null_mut(), DatIaAttr::zeroed());
-        assert_eq!(
-            open(name, &raw mut ia, DAT_IA_FIELD_ALL, &raw mut attr),
-            SUCCESS
-        );
+        let code = open(name, &raw mut ia, DAT_IA_FIELD_ALL, &raw mut attr);
+        assert_eq!(code, SUCCESS);
         assert!(attr.max_eps > 0);
         assert_ne!(ia, dat.ia);
         assert_eq!(close(ia), SUCCESS);

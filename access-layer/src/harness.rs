@@ -121,31 +121,15 @@ impl Dat {
     ) -> (u32, DatIaHandle, DatEvdHandle) {
         let name = CString::new(self.name.clone()).unwrap();
         let (mut ia, mut evd) = (ptr::null_mut(), given);
-        let code = call!(
-            self,
-            ia_open,
-            name.as_ptr().cast_mut(),
-            qlen,
-            &raw mut evd,
-            &raw mut ia
-        );
+        let (name, out) = (name.as_ptr().cast_mut(), &raw mut ia);
+        let code = call!(self, ia_open, name, qlen, &raw mut evd, out);
         (code, ia, evd)
     }
 
     pub(crate) fn attr(&self) -> DatIaAttr {
         let (mut attr, evd, no_provider) = (DatIaAttr::zeroed(), ptr::null_mut(), ptr::null_mut());
-        let all = DAT_IA_FIELD_ALL;
-        let code = call!(
-            self,
-            ia_query,
-            self.ia,
-            evd,
-            all,
-            &raw mut attr,
-            0,
-            no_provider
-        );
-        assert_eq!(code, SUCCESS);
+        let (ia, all, out) = (self.ia, DAT_IA_FIELD_ALL, &raw mut attr);
+        succeed!(self, ia_query, ia, evd, all, out, 0, no_provider);
         attr
     }
 
@@ -184,16 +168,17 @@ impl Dat {
     }
 
     pub(crate) fn evd(&self, flags: DatEvdFlags) -> DatEvdHandle {
-        self.try_evd(64, ptr::null_mut(), flags).unwrap()
+        self.evd_of_len(64, flags)
+    }
+
+    pub(crate) fn evd_of_len(&self, qlen: i32, flags: DatEvdFlags) -> DatEvdHandle {
+        self.try_evd(qlen, ptr::null_mut(), flags).unwrap()
     }
 
     pub(crate) fn cno(&self) -> DatCnoHandle {
         let mut cno = ptr::null_mut();
         let agent = DatOsWaitProxyAgent::zeroed();
-        assert_eq!(
-            call!(self, cno_create, self.ia, agent, &raw mut cno),
-            SUCCESS
-        );
+        succeed!(self, cno_create, self.ia, agent, &raw mut cno);
         cno
     }
 
@@ -212,27 +197,15 @@ impl Dat {
         };
         // The in-memory RNIC accesses the bytes by their address, as a device does.
         memory.as_ptr().expose_provenance();
+        let (mem_type, len) = (DAT_MEM_TYPE_VIRTUAL, memory.len() as u64);
+        let (all, va) = (DAT_MEM_PRIV_ALL_FLAG, DAT_VA_TYPE_VA);
+        let (ia, out) = (self.ia, &raw mut lmr);
+        let (key, place) = (ptr::null_mut(), ptr::null_mut());
         let code = call!(
-            self,
-            lmr_create,
-            self.ia,
-            DAT_MEM_TYPE_VIRTUAL,
-            region,
-            memory.len() as u64,
-            pz,
-            DAT_MEM_PRIV_ALL_FLAG,
-            DAT_VA_TYPE_VA,
-            &raw mut lmr,
-            ptr::null_mut(),
-            ptr::null_mut(),
-            ptr::null_mut(),
-            ptr::null_mut(),
+            self, lmr_create, ia, mem_type, region, len, pz, all, va, out, key, key, place, place
         );
         assert_eq!(code, SUCCESS);
-        assert_eq!(
-            call!(self, lmr_query, lmr, DAT_LMR_FIELD_ALL, &raw mut param),
-            SUCCESS
-        );
+        succeed!(self, lmr_query, lmr, DAT_LMR_FIELD_ALL, &raw mut param);
         (lmr, param)
     }
 
@@ -244,6 +217,11 @@ impl Dat {
         }
     }
 
+    /// Returns the code of a dequeue, which must find no event.
+    pub(crate) fn dequeue_code(&self, evd: DatEvdHandle) -> u32 {
+        self.dequeue(evd).map(drop).unwrap_err()
+    }
+
     /// Returns the event and the number of remaining events, or the code and the number of queued
     /// events.
     pub(crate) fn wait(
@@ -253,20 +231,18 @@ impl Dat {
         threshold: i32,
     ) -> Result<(DatEvent, i32), (u32, i32)> {
         let (mut event, mut nmore) = (DatEvent::zeroed(), -1);
-        let code = call!(
-            self,
-            evd_wait,
-            evd,
-            timeout_us,
-            threshold,
-            &raw mut event,
-            &raw mut nmore
-        );
+        let (out, more) = (&raw mut event, &raw mut nmore);
+        let code = call!(self, evd_wait, evd, timeout_us, threshold, out, more);
         if code == SUCCESS {
             Ok((event, nmore))
         } else {
             Err((code, nmore))
         }
+    }
+
+    /// Returns the code of a wait, which must return no event, and the number of queued events.
+    pub(crate) fn wait_code(&self, evd: DatEvdHandle, us: u32, threshold: i32) -> (u32, i32) {
+        self.wait(evd, us, threshold).map(drop).unwrap_err()
     }
 
     pub(crate) fn cno_wait(
@@ -314,6 +290,12 @@ pub(crate) fn dto(event: &DatEvent) -> DatDtoCompletionEventData {
     assert_eq!(event.event_number, DAT_DTO_COMPLETION_EVENT);
     // SAFETY: the event number selects this member.
     unsafe { event.event_data.dto_completion_event_data }
+}
+
+/// Returns the data of an asynchronous event.
+pub(crate) fn async_error(event: &DatEvent) -> DatAsynchErrorEventData {
+    // SAFETY: all asynchronous events use this member.
+    unsafe { event.event_data.asynch_error_event_data }
 }
 
 /// Returns the consumer's value in a software event.
@@ -400,30 +382,16 @@ impl Pair {
 
     pub(crate) fn recv(&self, end: usize, cookie: u64, flags: DatCompletionFlags) -> u32 {
         let mut triplet = self.triplet(2048, 64);
+        let (dat, ep, iov) = (&self.dat, self.ends[end].ep, &raw mut triplet);
         let cookie = DatContext::from_u64(cookie);
-        call!(
-            self.dat,
-            ep_post_recv,
-            self.ends[end].ep,
-            1,
-            &raw mut triplet,
-            cookie,
-            flags
-        )
+        call!(dat, ep_post_recv, ep, 1, iov, cookie, flags)
     }
 
     pub(crate) fn send(&self, end: usize, cookie: u64, flags: DatCompletionFlags) -> u32 {
         let mut triplet = self.triplet(0, 64);
+        let (dat, ep, iov) = (&self.dat, self.ends[end].ep, &raw mut triplet);
         let cookie = DatContext::from_u64(cookie);
-        call!(
-            self.dat,
-            ep_post_send,
-            self.ends[end].ep,
-            1,
-            &raw mut triplet,
-            cookie,
-            flags
-        )
+        call!(dat, ep_post_send, ep, 1, iov, cookie, flags)
     }
 }
 
@@ -431,17 +399,9 @@ impl Dat {
     /// Creates a service under a qualifier that the provider chooses.
     pub(crate) fn psp(&self, requests: DatEvdHandle) -> (DatPspHandle, DatConnQual) {
         let (mut psp, mut conn_qual) = (ptr::null_mut(), 0);
-        let (qual, flag) = (&raw mut conn_qual, DAT_PSP_CONSUMER_FLAG);
-        let code = call!(
-            self,
-            psp_create_any,
-            self.ia,
-            qual,
-            requests,
-            flag,
-            &raw mut psp
-        );
-        assert_eq!(code, SUCCESS);
+        let (ia, qual, flag) = (self.ia, &raw mut conn_qual, DAT_PSP_CONSUMER_FLAG);
+        let out = &raw mut psp;
+        succeed!(self, psp_create_any, ia, qual, requests, flag, out);
         (psp, conn_qual)
     }
 
@@ -462,18 +422,8 @@ impl Dat {
         attr.recv_completion_flags = recv_flags;
         attr.request_completion_flags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
         let mut ep = ptr::null_mut();
-        let code = call!(
-            self,
-            ep_create,
-            self.ia,
-            pz,
-            recv,
-            request,
-            connect,
-            &raw const attr,
-            &raw mut ep
-        );
-        assert_eq!(code, SUCCESS);
+        let (ia, attr, out) = (self.ia, &raw const attr, &raw mut ep);
+        succeed!(self, ep_create, ia, pz, recv, request, connect, attr, out);
         End {
             ep,
             recv,

@@ -11,7 +11,7 @@ use crate::dispatch::Dispatch;
 use crate::ep::{Ep, EpParts};
 use crate::error::DatResult;
 use crate::evd::Evd;
-use crate::handle::{self, Handle, Pinned, ProviderRef};
+use crate::handle::{self, Handle, Object, Pinned, ProviderRef};
 use crate::ia::Ia;
 use crate::lifecycle::AsyncEvd;
 use crate::pz::Pz;
@@ -54,19 +54,13 @@ pub(crate) enum Call {
         timeout: Option<Duration>,
         private_data: Vec<u8>,
     },
-    Arm {
-        socket: RawFd,
-        final_message: Vec<u8>,
-    },
+    /// The socket and the final message.
+    Arm(RawFd, Vec<u8>),
     Disarm,
-    Accept {
-        request: u32,
-        private_data: Vec<u8>,
-    },
-    Reject {
-        request: u32,
-        private_data: Vec<u8>,
-    },
+    /// The number of the request and the private data.
+    Accept(u32, Vec<u8>),
+    /// The number of the request and the private data.
+    Reject(u32, Vec<u8>),
     DropRequest {
         request: u32,
     },
@@ -378,14 +372,8 @@ impl Rnic for ScriptedRnic {
         final_message: &[u8],
         token: ListenToken,
     ) -> Result<(), SocketFault> {
-        let final_message = final_message.to_vec();
-        self.script.record_start(
-            Call::Arm {
-                socket,
-                final_message,
-            },
-            token.0,
-        );
+        let call = Call::Arm(socket, final_message.to_vec());
+        self.script.record_start(call, token.0);
         self.script.faulted()
     }
 
@@ -401,19 +389,14 @@ impl Rnic for ScriptedRnic {
         params: &AcceptParams<'_>,
     ) -> Result<(), RnicError> {
         let private_data = params.private_data.to_vec();
-        self.script.record(Call::Accept {
-            request: request.answer(),
-            private_data,
-        });
+        let call = Call::Accept(request.answer(), private_data);
+        self.script.record(call);
         self.script.refused()
     }
 
     fn reject(&self, request: Request, private_data: &[u8]) -> Result<(), RnicError> {
-        let private_data = private_data.to_vec();
-        self.script.record(Call::Reject {
-            request: request.answer(),
-            private_data,
-        });
+        let call = Call::Reject(request.answer(), private_data.to_vec());
+        self.script.record(call);
         self.script.refused()
     }
 
@@ -468,14 +451,19 @@ pub(crate) fn attr() -> RnicAttr {
 
 pub(crate) type TestEp = Pinned<Ep<ScriptedRnic>>;
 
+/// Pins an object that is alive.
+pub(crate) fn pinned<T: Object>(handle: Handle) -> Pinned<T> {
+    handle::pin_handle(handle).expect("alive")
+}
+
 /// `dat_evd_free`.
 pub(crate) fn free_evd(evd: Handle) -> DatResult {
-    Evd::free(&handle::pin_handle::<Evd<ScriptedRnic>>(evd).unwrap())
+    Evd::free(&pinned::<Evd<ScriptedRnic>>(evd))
 }
 
 /// `dat_pz_free`.
 pub(crate) fn free_pz(pz: Handle) -> DatResult {
-    Pz::free(&handle::pin_handle::<Pz<ScriptedRnic>>(pz).unwrap())
+    Pz::free(&pinned::<Pz<ScriptedRnic>>(pz))
 }
 
 /// An open IA with a protection zone and one EVD for each stream, and the receiver of upcalls.
@@ -522,9 +510,7 @@ impl Bench {
         let ia = handle::pin_handle::<Ia<ScriptedRnic>>(ia).unwrap().to_arc();
         let evd = |flags| {
             let evd = Evd::create(&ia, 64, None, flags).unwrap();
-            handle::pin_handle::<Evd<ScriptedRnic>>(evd)
-                .unwrap()
-                .to_arc()
+            pinned::<Evd<ScriptedRnic>>(evd).to_arc()
         };
         let pz = handle::pin_handle::<Pz<ScriptedRnic>>(Pz::create(&ia).unwrap()).unwrap();
         Self {
@@ -561,9 +547,7 @@ impl Bench {
         };
         let pz = handle::pin_handle(self.pz.handle()).unwrap();
         let srq = Srq::create(&self.ia, &pz, &attr).unwrap();
-        handle::pin_handle::<Srq<ScriptedRnic>>(srq)
-            .unwrap()
-            .to_arc()
+        pinned::<Srq<ScriptedRnic>>(srq).to_arc()
     }
 
     pub(crate) fn parts(&self) -> EpParts<ScriptedRnic> {

@@ -19,12 +19,17 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("the program prints UTF-8")
 }
 
+#[track_caller]
+fn says(output: &str, text: &str) {
+    assert!(output.contains(text), "{output}");
+}
+
 #[test]
 fn a_library_that_does_not_load_is_a_problem() {
     let output = datinfo(&["--check"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let text = text(&output);
-    assert!(text.contains("not checked: adapters: "), "{text}");
+    says(&text, "not checked: adapters: ");
     let is_named = |line: &str| {
         line.starts_with("problem: loader: ") && line.contains("/nonexistent/libdat2.so.2: ")
     };
@@ -39,11 +44,11 @@ fn a_registry_file_that_does_not_exist_is_a_problem() {
         .env("DAT_OVERRIDE", "/nonexistent/dat.conf")
         .output();
     let text = text(&output.unwrap());
-    assert!(
-        text.contains("problem: registry: /nonexistent/dat.conf cannot be read: "),
-        "{text}"
+    says(
+        &text,
+        "problem: registry: /nonexistent/dat.conf cannot be read: ",
     );
-    assert!(text.contains("; fix: unset DAT_OVERRIDE, or "), "{text}");
+    says(&text, "; fix: unset DAT_OVERRIDE, or ");
 }
 
 #[test]
@@ -55,7 +60,7 @@ fn a_bad_line_is_a_problem_with_its_place() {
     let output = datinfo(&["--check"]).env("DAT_OVERRIDE", &file).output();
     let text = text(&output.unwrap());
     let place = format!("problem: registry: {}:2:8: thread_safety: ", file.display());
-    assert!(text.contains(&place), "{text}");
+    says(&text, &place);
 }
 
 /// Runs the check with a limit that the shell sets.
@@ -72,19 +77,13 @@ fn limited(limit: &str) -> String {
 #[test]
 fn low_limits_are_problems() {
     let low = limited("-S -n 256");
-    assert!(
-        low.contains("problem: limits: RLIMIT_NOFILE is 256, "),
-        "{low}"
-    );
-    assert!(low.contains("; fix: run `ulimit -S -n "), "{low}");
+    says(&low, "problem: limits: RLIMIT_NOFILE is 256, ");
+    says(&low, "; fix: run `ulimit -S -n ");
     let low = limited("-f 100");
-    assert!(low.contains("problem: limits: RLIMIT_FSIZE is "), "{low}");
-    assert!(low.contains("limits.conf"), "{low}");
+    says(&low, "problem: limits: RLIMIT_FSIZE is ");
+    says(&low, "limits.conf");
     let enough = limited("-S -n 1024");
-    assert!(
-        enough.contains("ok: limits: RLIMIT_NOFILE is 1024\n"),
-        "{enough}"
-    );
+    says(&enough, "ok: limits: RLIMIT_NOFILE is 1024\n");
 }
 
 #[test]
@@ -93,9 +92,9 @@ fn a_directory_of_pages_that_does_not_exist_is_a_problem() {
         .env("OPS_PAGES", "/nonexistent")
         .output();
     let text = text(&output.unwrap());
-    assert!(
-        text.contains("problem: memory: /nonexistent does not exist, so `opsrun ss` shows no"),
-        "{text}"
+    says(
+        &text,
+        "problem: memory: /nonexistent does not exist, so `opsrun ss` shows no",
     );
 }
 
@@ -107,10 +106,8 @@ fn the_check_is_one_json_object_too() {
     let problems = checks.iter().filter(|check| check["result"] == "problem");
     assert_eq!(value["problems"], problems.clone().count());
     assert!(problems.clone().count() > 0, "{value}");
-    assert!(
-        problems.clone().all(|problem| problem["fix"].is_string()),
-        "{value}"
-    );
+    let have_fixes = problems.clone().all(|problem| problem["fix"].is_string());
+    assert!(have_fixes, "{value}");
     // The probe has run: the kernel has permitted or refused the call.
     let mut checks = checks.iter();
     assert!(

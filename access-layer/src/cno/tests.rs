@@ -19,6 +19,26 @@ fn software_evd(dat: &Dat, cno: DatCnoHandle) -> DatEvdHandle {
     dat.try_evd(64, cno, DAT_EVD_SOFTWARE_FLAG).unwrap()
 }
 
+/// Two connected endpoints, a CNO, and the EVD of receives that triggers it.
+fn pair_with_cno() -> (Pair, DatCnoHandle, DatEvdHandle) {
+    let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
+    let (cno, recv) = (pair.dat.cno(), pair.ends[1].recv);
+    succeed!(pair.dat, evd_modify_cno, recv, cno);
+    (pair, cno, recv)
+}
+
+/// Sends one message, whose receive completes.
+fn transfer(pair: &Pair) {
+    assert_eq!(pair.recv(1, 1, 0), SUCCESS);
+    assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
+}
+
+/// Waits on the CNO with this address. Called on another thread.
+fn wait_for_code(dat: &Dat, cno: usize) -> Result<(), u32> {
+    let waited = dat.cno_wait(ptr::with_exposed_provenance_mut(cno), LONG_US);
+    waited.map(drop).map_err(|(code, _)| code)
+}
+
 /// Waits until a thread waits on the CNO.
 fn await_waiter(dat: &Dat, cno: DatCnoHandle) {
     while !dat.pin::<Cno<FakeRnic>>(cno).has_waiter() {
@@ -82,12 +102,9 @@ fn each_evd_that_triggered_is_reported_once_in_order() {
 
 #[test]
 fn a_waiter_is_woken_by_any_of_its_evds() {
-    let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
+    let (pair, cno, recv) = pair_with_cno();
     let dat = &pair.dat;
-    let cno = dat.cno();
     let software = software_evd(dat, cno);
-    let recv = pair.ends[1].recv;
-    succeed!(dat, evd_modify_cno, recv, cno);
     let word = cno.expose_provenance();
     let wait = || {
         dat.cno_wait(ptr::with_exposed_provenance_mut(word), LONG_US)
@@ -105,11 +122,10 @@ fn a_waiter_is_woken_by_any_of_its_evds() {
                 assert_eq!(waiter.join().unwrap(), software.addr());
                 assert_eq!(software_word(&dat.dequeue(software).unwrap()), 1);
             } else {
-                assert_eq!(pair.recv(1, 1, 0), SUCCESS);
-                assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
+                transfer(&pair);
                 assert_eq!(waiter.join().unwrap(), recv.addr());
                 assert!(dat.dequeue(recv).is_ok());
-                assert_eq!(dat.dequeue(recv).map(drop), Err(EMPTY));
+                assert_eq!(dat.dequeue_code(recv), EMPTY);
             }
         });
     }
@@ -117,30 +133,23 @@ fn a_waiter_is_woken_by_any_of_its_evds() {
 
 #[test]
 fn completions_trigger_again_after_the_evd_was_drained() {
-    let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
-    let cno = pair.dat.cno();
-    let recv = pair.ends[1].recv;
-    succeed!(pair.dat, evd_modify_cno, recv, cno);
+    let (pair, cno, recv) = pair_with_cno();
     for _ in 0..5 {
         for _ in 0..3 {
-            assert_eq!(pair.recv(1, 1, 0), SUCCESS);
-            assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
+            transfer(&pair);
         }
         assert_eq!(pair.dat.cno_wait(cno, LONG_US), Ok(recv));
         for _ in 0..3 {
             assert!(pair.dat.dequeue(recv).is_ok());
         }
-        assert_eq!(pair.dat.dequeue(recv).map(drop), Err(EMPTY));
+        assert_eq!(pair.dat.dequeue_code(recv), EMPTY);
     }
 }
 
 #[test]
 fn reported_completions_do_not_trigger_again_before_a_poll() {
     const AT_ONCE: u32 = 0;
-    let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
-    let cno = pair.dat.cno();
-    let recv = pair.ends[1].recv;
-    succeed!(pair.dat, evd_modify_cno, recv, cno);
+    let (pair, cno, recv) = pair_with_cno();
     for _ in 0..2 {
         assert_eq!(pair.recv(1, 1, 0), SUCCESS);
     }
@@ -190,10 +199,8 @@ fn a_disabled_evd_does_not_trigger_until_it_is_enabled() {
     assert_eq!(dat.cno_wait(cno, 0), Err((EMPTY, ptr::null_mut())));
     let mut param = DatEvdParam::zeroed();
     succeed!(dat, evd_query, evd, DAT_EVD_FIELD_ALL, &raw mut param);
-    assert_eq!(
-        param.evd_state,
-        DAT_EVD_STATE_DISABLED | DAT_EVD_STATE_WAITABLE
-    );
+    let waitable = DAT_EVD_STATE_DISABLED | DAT_EVD_STATE_WAITABLE;
+    assert_eq!(param.evd_state, waitable);
     assert_eq!(param.cno_handle, cno);
     assert!(dat.wait(evd, 0, 1).is_ok());
     assert_eq!(dat.post_software(evd, 1), SUCCESS);
@@ -211,11 +218,8 @@ fn an_evd_can_change_its_cno() {
     assert_eq!(dat.post_software(evd, 1), SUCCESS);
     assert_eq!(dat.cno_wait(second, 0), Ok(evd));
     succeed!(dat, evd_modify_cno, evd, second);
-    assert_eq!(
-        dat.cno_wait(second, 0),
-        Ok(evd),
-        "queued events trigger a new CNO"
-    );
+    let again = dat.cno_wait(second, 0);
+    assert_eq!(again, Ok(evd), "queued events trigger a new CNO");
     assert_eq!(call!(dat, cno_free, second), 0x8007_0043);
     succeed!(dat, evd_modify_cno, evd, ptr::null_mut());
     succeed!(dat, cno_free, second);
@@ -241,22 +245,15 @@ fn freeing_a_cno_fails_its_waits_and_its_evds_are_kept_during_a_wait() {
     let evd = software_evd(&dat, cno);
     let word = cno.expose_provenance();
     thread::scope(|scope| {
-        let waiter = scope.spawn(|| {
-            let cno = ptr::with_exposed_provenance_mut(word);
-            dat.cno_wait(cno, LONG_US)
-                .map(drop)
-                .map_err(|(code, _)| code)
-        });
+        let waiter = scope.spawn(|| wait_for_code(&dat, word));
         await_waiter(&dat, cno);
         assert_eq!(call!(dat, evd_free, evd), 0x8007_004A);
         succeed!(dat, evd_modify_cno, evd, ptr::null_mut());
         succeed!(dat, cno_free, cno);
         assert_eq!(waiter.join().unwrap(), Err(0x8007_0044));
     });
-    assert_eq!(
-        dat.cno_wait(cno, 0),
-        Err((0x0005_0013, ptr::without_provenance_mut(0xBAD)))
-    );
+    let untouched = ptr::without_provenance_mut(0xBAD);
+    assert_eq!(dat.cno_wait(cno, 0), Err((0x0005_0013, untouched)));
 }
 
 /// Calls `dat_cno_fd_create`.
@@ -380,11 +377,8 @@ fn an_agent_is_called_once_and_has_to_be_set_again() {
         assert_eq!(queried.instance_data, agent.instance_data);
         assert_eq!(dat.post_software(evd, 1), SUCCESS);
         assert_eq!(reported.recv_timeout(LIMIT), Ok(evd.addr()));
-        assert_eq!(
-            dat.cno_wait(cno, 0),
-            Ok(evd),
-            "the trigger stays for a waiter"
-        );
+        let triggered = dat.cno_wait(cno, 0);
+        assert_eq!(triggered, Ok(evd), "the trigger stays for a waiter");
         assert_eq!(dat.post_software(evd, 1), SUCCESS);
         assert_eq!(dat.cno_wait(cno, 0), Ok(evd));
         assert!(reported.try_recv().is_err());
@@ -490,11 +484,8 @@ fn an_external_sleep_is_exclusive_and_any_thread_may_end_it() {
     cno.end_sleep();
     fall_asleep(&cno, &mut fds);
     let busy = crate::error::DatError::of(DAT_INVALID_STATE);
-    assert_eq!(
-        cno.begin_sleep(&mut fds),
-        Err(busy),
-        "another thread sleeps"
-    );
+    let refused = cno.begin_sleep(&mut fds);
+    assert_eq!(refused, Err(busy), "another thread sleeps");
     thread::scope(|scope| {
         // This thread waits for its turn to make progress, and must be woken when the turn comes.
         let waiter = scope.spawn(|| cno.wait(LONG_US));
@@ -509,11 +500,8 @@ fn an_external_sleep_is_exclusive_and_any_thread_may_end_it() {
     fall_asleep(&cno, &mut fds);
     cno.end_sleep();
     let none = crate::error::DatError::no_resources(DAT_NO_SUBTYPE);
-    assert_eq!(
-        cno.begin_sleep(&mut []),
-        Err(none),
-        "the array is too small for the descriptors"
-    );
+    // The array is too small for the descriptors.
+    assert_eq!(cno.begin_sleep(&mut []), Err(none));
     fall_asleep(&cno, &mut fds);
     cno.end_sleep();
 }
@@ -535,23 +523,16 @@ fn an_agent_is_called_for_an_evd_whose_trigger_no_thread_has_taken() {
 
 #[test]
 fn a_poller_that_keeps_events_queued_is_triggered_by_more() {
-    let pair = Pair::connected("", DAT_COMPLETION_EVD_THRESHOLD_FLAG);
-    let cno = pair.dat.cno();
-    let recv = pair.ends[1].recv;
-    succeed!(pair.dat, evd_modify_cno, recv, cno);
-    let arrive = || {
-        assert_eq!(pair.recv(1, 1, 0), SUCCESS);
-        assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
-    };
+    let (pair, cno, recv) = pair_with_cno();
     for timeout_us in [0, 1000] {
-        arrive();
+        transfer(&pair);
         assert_eq!(pair.dat.cno_wait(cno, timeout_us), Ok(recv));
         // The EVD was not armed again before, because it was not empty.
         assert!(pair.dat.dequeue(recv).is_ok());
-        arrive();
+        transfer(&pair);
         assert_eq!(pair.dat.cno_wait(cno, timeout_us), Ok(recv), "{timeout_us}");
         assert!(pair.dat.dequeue(recv).is_ok());
-        assert_eq!(pair.dat.dequeue(recv).map(drop), Err(EMPTY));
+        assert_eq!(pair.dat.dequeue_code(recv), EMPTY);
     }
 }
 
@@ -563,8 +544,7 @@ fn an_enabled_evd_triggers_for_earlier_events() {
     succeed!(pair.dat, evd_modify_cno, recv, cno);
     succeed!(pair.dat, evd_disable, recv);
     for taken in [true, false] {
-        assert_eq!(pair.recv(1, 1, 0), SUCCESS);
-        assert_eq!(pair.send(0, 1, DAT_COMPLETION_SUPPRESS_FLAG), SUCCESS);
+        transfer(&pair);
         assert!(!taken || pair.dat.dequeue(recv).is_ok());
     }
     assert!(!is_readable(fd));
@@ -618,14 +598,7 @@ fn threads_that_wait_for_the_agent_do_not_delay_waiters() {
         }
         // Nothing shows that the threads wait. If they begin later, this test checks nothing.
         thread::sleep(brief);
-        let waiters = [(); 2].map(|()| {
-            scope.spawn(|| {
-                let cno = ptr::with_exposed_provenance_mut(word);
-                dat.cno_wait(cno, LONG_US)
-                    .map(drop)
-                    .map_err(|(code, _)| code)
-            })
-        });
+        let waiters = [(); 2].map(|()| scope.spawn(|| wait_for_code(&dat, word)));
         await_waiter(&dat, cno);
         thread::sleep(brief);
         let begin = Instant::now();

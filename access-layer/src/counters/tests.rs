@@ -122,11 +122,8 @@ fn all_counters_of_an_ia_are_copied_and_reset() {
     ] {
         assert_eq!(values[counter as usize], count, "counter {counter}");
     }
-    assert_eq!(
-        values[DCNT_IA_ALL_COUNTERS as usize],
-        u64::MAX,
-        "written past the array"
-    );
+    let beyond = values[DCNT_IA_ALL_COUNTERS as usize];
+    assert_eq!(beyond, u64::MAX, "written past the array");
     assert_eq!(one(ia, DCNT_IA_EP_CREATE), 0);
     let ep = pair.ends[0].ep;
     succeed!(pair.dat, ep_disconnect, ep, 0);
@@ -172,11 +169,8 @@ fn bad_arguments_are_refused() {
         let code = try_query(ep, DCNT_EP_CONNECT as c_int, ptr::null_mut(), reset);
         assert_eq!(code, 0x8006_0027);
     }
-    assert_eq!(
-        one(ep, DCNT_EP_CONNECT),
-        connects,
-        "a call that fails resets nothing"
-    );
+    let after = one(ep, DCNT_EP_CONNECT);
+    assert_eq!(after, connects, "a call that fails resets nothing");
     assert_eq!(try_query(pair.pz, 0, out, 0), 0x8006_0025);
     assert_eq!(try_query(ptr::null_mut(), 0, out, 0), 0x8005_001B);
 }
@@ -191,11 +185,8 @@ fn families_of_an_ia_are_stopped_and_started() {
         |handle, op, family: u32| unsafe { access_call_extension(entry, handle, op, family).0 };
     assert_eq!(change(dat.ia, stop, DCNT_IA_CM), SUCCESS);
     pair.dat.psp(dat.evd(DAT_EVD_CR_FLAG));
-    assert_eq!(
-        one(dat.ia, DCNT_IA_CM_LISTEN),
-        1,
-        "one from before the stop"
-    );
+    let listens = one(dat.ia, DCNT_IA_CM_LISTEN);
+    assert_eq!(listens, 1, "one from before the stop");
     assert_eq!(one(dat.ia, DCNT_IA_PSP_CREATE_ANY), 2);
     assert_eq!(change(dat.ia, start, DCNT_IA_CM), SUCCESS);
     pair.dat.psp(dat.evd(DAT_EVD_CR_FLAG));

@@ -339,14 +339,10 @@ mod tests {
         assert_eq!((attr.max_recv_dtos, attr.max_request_dtos), (16, 16));
         assert_eq!((attr.max_recv_iov, attr.max_request_iov), (4, 4));
         assert_eq!((attr.max_rdma_read_in, attr.max_rdma_read_out), (4, 4));
-        assert_eq!(
-            (attr.max_message_size, attr.max_rdma_size),
-            (0x8000_0000, 0x8000_0000)
-        );
-        assert_eq!(
-            (attr.recv_completion_flags, attr.request_completion_flags),
-            (0x10, 0x10)
-        );
+        assert_eq!(attr.max_message_size, 0x8000_0000);
+        assert_eq!(attr.max_rdma_size, 0x8000_0000);
+        assert_eq!(attr.recv_completion_flags, 0x10);
+        assert_eq!(attr.request_completion_flags, 0x10);
     }
 
     #[test]
@@ -361,15 +357,8 @@ mod tests {
         let attrs = EpAttrs::from_dat(&DatEpAttr::zeroed(), &limits()).unwrap();
         assert_eq!(attrs.to_dat().max_rdma_read_iov, 0);
         let segments = attrs.segment_limits(&limits());
-        assert_eq!(
-            segments,
-            SegmentLimits {
-                recv: 4,
-                send: 4,
-                write: 4,
-                read: 2
-            }
-        );
+        assert_eq!((segments.recv, segments.send), (4, 4));
+        assert_eq!((segments.write, segments.read), (4, 2));
         assert!(!attrs.qp_attr(&limits()).read_depth_is_consumers);
     }
 
@@ -406,9 +395,8 @@ mod tests {
             max_request_dtos: 60,
             ..DatEpAttr::zeroed()
         };
-        attrs
-            .apply(DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS, &requested, &limits())
-            .unwrap();
+        let mask = DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS;
+        attrs.apply(mask, &requested, &limits()).unwrap();
         assert_eq!((attrs.max_recv_dtos, attrs.max_request_dtos), (50, 16));
     }
 
@@ -426,19 +414,12 @@ mod tests {
     #[test]
     fn work_requests_without_an_evd_for_them_are_refused() {
         let attrs = EpAttrs::defaults(&limits(), true, true);
-        assert_eq!(
-            attrs.check_evds(false, true).unwrap_err().code().0,
-            0x0006_002A
-        );
-        assert_eq!(
-            attrs.check_evds(true, false).unwrap_err().code().0,
-            0x0006_002A
-        );
+        for (recv, request) in [(false, true), (true, false)] {
+            let refused = attrs.check_evds(recv, request).unwrap_err();
+            assert_eq!(refused.code().0, 0x0006_002A);
+        }
         assert!(attrs.check_evds(true, true).is_ok());
-        assert!(
-            EpAttrs::defaults(&limits(), false, false)
-                .check_evds(false, false)
-                .is_ok()
-        );
+        let none = EpAttrs::defaults(&limits(), false, false);
+        assert!(none.check_evds(false, false).is_ok());
     }
 }

@@ -361,11 +361,8 @@ impl<R: Rnic> Ep<R> {
             inner.machine.may_free()?;
             inner.abandoned = true;
         }
-        if this.end() {
-            Ok(())
-        } else {
-            Err(DatError::invalid_handle(DAT_INVALID_HANDLE_EP))
-        }
+        let ended = this.end().then_some(());
+        ended.ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_EP))
     }
 
     /// Reserves the endpoint for service point `sp`.

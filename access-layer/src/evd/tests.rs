@@ -10,11 +10,19 @@ use crate::ep::Ep;
 use crate::evd::Evd;
 use crate::evd::wait::WakeOn;
 use crate::fake_rnic::FakeRnic;
-use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, dto, refused, software_word, succeed};
+use crate::harness::{
+    Dat, LONG_US, Pair, SUCCESS, async_error, call, dto, refused, software_word, succeed,
+};
 use crate::rnic::{AsyncEvent, CqToken};
 
 const THRESHOLD: DatCompletionFlags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
 const DEFAULT: DatCompletionFlags = DAT_COMPLETION_DEFAULT_FLAG;
+
+/// The flags of an EVD for software events that has no CQ, and of one that has.
+const WITHOUT_AND_WITH_CQ: [DatEvdFlags; 2] = [
+    DAT_EVD_SOFTWARE_FLAG,
+    DAT_EVD_SOFTWARE_FLAG | DAT_EVD_DTO_FLAG,
+];
 
 fn param(dat: &Dat, evd: DatEvdHandle) -> DatEvdParam {
     let mut param = DatEvdParam::zeroed();
@@ -71,23 +79,13 @@ fn creation_checks_its_arguments() {
     assert_eq!(dat.try_evd(101, null, DAT_EVD_DTO_FLAG), Err(0x8003_0005));
     let bad = ptr::without_provenance_mut(3);
     assert_eq!(dat.try_evd(8, bad, DAT_EVD_DTO_FLAG), Err(0x8005_0013));
-    assert_eq!(
-        dat.try_evd(8, dat.async_evd, DAT_EVD_DTO_FLAG),
-        Err(0x8005_0013)
-    );
+    let refused = dat.try_evd(8, dat.async_evd, DAT_EVD_DTO_FLAG);
+    assert_eq!(refused, Err(0x8005_0013));
     let evd_out = ptr::null_mut();
     refused!(dat, evd_create, dat.ia, 8, null, DAT_EVD_DTO_FLAG, evd_out => 0x8006_0029);
     let mut evd = null;
-    let code = call!(
-        dat,
-        evd_create,
-        null,
-        8,
-        null,
-        DAT_EVD_DTO_FLAG,
-        &raw mut evd
-    );
-    assert_eq!(code, 0x8005_000B);
+    let (flags, out) = (DAT_EVD_DTO_FLAG, &raw mut evd);
+    refused!(dat, evd_create, null, 8, null, flags, out => 0x8005_000B);
 }
 
 #[test]
@@ -105,31 +103,25 @@ fn streams_merge_as_declared_by_the_provider_attributes() {
             }
             let asynchronous = *first == 0x100 || *second == 0x100;
             let dto_and_connection = first | second == 0x060;
-            assert_eq!(
-                table[row][column] == DAT_FALSE,
-                asynchronous || dto_and_connection
-            );
+            let is_refused = table[row][column] == DAT_FALSE;
+            assert_eq!(is_refused, asynchronous || dto_and_connection);
         }
     }
     assert!(dat.try_evd(4, ptr::null_mut(), 0).is_ok());
-    assert_eq!(
-        dat.try_evd(4, ptr::null_mut(), DAT_EVD_DEFAULT_FLAG),
-        Err(0x8006_0028)
-    );
+    let refused = dat.try_evd(4, ptr::null_mut(), DAT_EVD_DEFAULT_FLAG);
+    assert_eq!(refused, Err(0x8006_0028));
     assert_eq!(dat.try_evd(4, ptr::null_mut(), 0x400), Err(0x8006_0028));
 }
 
 #[test]
 fn query_returns_at_least_the_length_asked_for() {
     let dat = Dat::open();
-    let evd = dat.try_evd(100, ptr::null_mut(), DAT_EVD_DTO_FLAG).unwrap();
+    let evd = dat.evd_of_len(100, DAT_EVD_DTO_FLAG);
     let queried = param(&dat, evd);
     assert!(queried.evd_qlen >= 100);
     assert_eq!(queried.evd_flags, DAT_EVD_DTO_FLAG);
-    assert_eq!(
-        queried.evd_state,
-        DAT_EVD_STATE_ENABLED | DAT_EVD_STATE_WAITABLE
-    );
+    let waitable = DAT_EVD_STATE_ENABLED | DAT_EVD_STATE_WAITABLE;
+    assert_eq!(queried.evd_state, waitable);
     assert!(queried.cno_handle.is_null());
     assert_eq!(call!(dat, evd_query, evd, 1, ptr::null_mut()), 0x8006_0027);
 }
@@ -137,19 +129,14 @@ fn query_returns_at_least_the_length_asked_for() {
 #[test]
 fn an_empty_evd_reports_it_with_the_class_bit_only_without_a_cq() {
     let dat = Dat::open();
-    assert_eq!(
-        dat.dequeue(dat.evd(DAT_EVD_DTO_FLAG)).map(drop),
-        Err(0x000D_0000)
-    );
-    assert_eq!(
-        dat.dequeue(dat.evd(DAT_EVD_RMR_BIND_FLAG)).map(drop),
-        Err(0x000D_0000)
-    );
-    assert_eq!(
-        dat.dequeue(dat.evd(DAT_EVD_CONNECTION_FLAG)).map(drop),
-        Err(0x800D_0000)
-    );
-    assert_eq!(dat.dequeue(dat.async_evd).map(drop), Err(0x800D_0000));
+    for (flags, code) in [
+        (DAT_EVD_DTO_FLAG, 0x000D_0000),
+        (DAT_EVD_RMR_BIND_FLAG, 0x000D_0000),
+        (DAT_EVD_CONNECTION_FLAG, 0x800D_0000),
+    ] {
+        assert_eq!(dat.dequeue_code(dat.evd(flags)), code);
+    }
+    assert_eq!(dat.dequeue_code(dat.async_evd), 0x800D_0000);
     refused!(dat, evd_dequeue, dat.async_evd, ptr::null_mut() => 0x8006_0026);
 }
 
@@ -174,15 +161,10 @@ fn wait_checks_its_arguments() {
     refused!(dat, evd_wait, evd, 0, 1, no_event, &raw mut nmore => 0x8006_0028);
     refused!(dat, evd_wait, evd, 0, 1, &raw mut event, ptr::null_mut() => 0x8006_0029);
     for threshold in [0, -1, i32::MIN, i32::MAX, param(&dat, evd).evd_qlen + 1] {
-        assert_eq!(
-            dat.wait(evd, 0, threshold).map(drop),
-            Err((0x8006_0027, -1))
-        );
+        assert_eq!(dat.wait_code(evd, 0, threshold), (0x8006_0027, -1));
     }
-    assert_eq!(
-        dat.wait(evd, 0, param(&dat, evd).evd_qlen).map(drop),
-        Err((0x800F_0000, 0))
-    );
+    let most = param(&dat, evd).evd_qlen;
+    assert_eq!(dat.wait_code(evd, 0, most), (0x800F_0000, 0));
 }
 
 #[test]
@@ -193,16 +175,14 @@ fn software_events_are_in_order_and_nmore_counts_the_remaining_ones() {
         assert_eq!(dat.post_software(evd, word), SUCCESS);
     }
     let (event, nmore) = dat.wait(evd, 0, 1).unwrap();
-    assert_eq!(
-        (software_word(&event), nmore, event.evd_handle),
-        (1, 3, evd)
-    );
+    assert_eq!((software_word(&event), nmore), (1, 3));
+    assert_eq!(event.evd_handle, evd);
     let (event, nmore) = dat.wait(evd, LONG_US, 3).unwrap();
     assert_eq!((software_word(&event), nmore), (2, 2));
-    assert_eq!(dat.wait(evd, 0, 3).map(drop), Err((0x800F_0000, 2)));
+    assert_eq!(dat.wait_code(evd, 0, 3), (0x800F_0000, 2));
     assert_eq!(software_word(&dat.dequeue(evd).unwrap()), 3);
     assert_eq!(software_word(&dat.dequeue(evd).unwrap()), 4);
-    assert_eq!(dat.dequeue(evd).map(drop), Err(0x800D_0000));
+    assert_eq!(dat.dequeue_code(evd), 0x800D_0000);
 }
 
 #[test]
@@ -228,13 +208,10 @@ fn a_waiter_is_woken_when_the_threshold_is_reached() {
 #[test]
 fn one_waiter_at_a_time_and_no_thread_dequeues_meanwhile() {
     let dat = Dat::open();
-    for flags in [
-        DAT_EVD_SOFTWARE_FLAG,
-        DAT_EVD_SOFTWARE_FLAG | DAT_EVD_DTO_FLAG,
-    ] {
+    for flags in WITHOUT_AND_WITH_CQ {
         let evd = dat.evd(flags);
         let ended = wait_during(&dat, evd, || {
-            assert_eq!(dat.wait(evd, 0, 1).map(drop), Err((0x8007_0000, -1)));
+            assert_eq!(dat.wait_code(evd, 0, 1), (0x8007_0000, -1));
             assert_eq!(call!(dat, evd_resize, evd, 100), 0x8007_0000);
             assert_eq!(dat.post_software(evd, 1), SUCCESS);
         });
@@ -245,20 +222,15 @@ fn one_waiter_at_a_time_and_no_thread_dequeues_meanwhile() {
 #[test]
 fn an_unwaitable_evd_wakes_its_waiter_and_can_still_be_dequeued() {
     let dat = Dat::open();
-    for flags in [
-        DAT_EVD_SOFTWARE_FLAG,
-        DAT_EVD_SOFTWARE_FLAG | DAT_EVD_DTO_FLAG,
-    ] {
+    for flags in WITHOUT_AND_WITH_CQ {
         let evd = dat.evd(flags);
         let ended = wait_during(&dat, evd, || {
             succeed!(dat, evd_set_unwaitable, evd);
         });
         assert_eq!(ended, Err((0x8007_0000, -1)));
-        assert_eq!(dat.wait(evd, 0, 1).map(drop), Err((0x8007_0049, -1)));
-        assert_eq!(
-            param(&dat, evd).evd_state,
-            DAT_EVD_STATE_ENABLED | DAT_EVD_STATE_UNWAITABLE
-        );
+        assert_eq!(dat.wait_code(evd, 0, 1), (0x8007_0049, -1));
+        let state = param(&dat, evd).evd_state;
+        assert_eq!(state, DAT_EVD_STATE_ENABLED | DAT_EVD_STATE_UNWAITABLE);
         assert_eq!(dat.post_software(evd, 7), SUCCESS);
         assert_eq!(software_word(&dat.dequeue(evd).unwrap()), 7);
         succeed!(dat, evd_clear_unwaitable, evd);
@@ -280,7 +252,7 @@ fn closing_the_ia_ends_a_wait() {
             }
         });
         assert_eq!(ended, Err((0x8001_0000, -1)));
-        assert_eq!(dat.wait(evd, 0, 1).map(drop), Err((0x8005_0015, -1)));
+        assert_eq!(dat.wait_code(evd, 0, 1), (0x8005_0015, -1));
     }
 }
 
@@ -289,9 +261,7 @@ fn software_events_need_the_flag_the_number_and_room() {
     let dat = Dat::open();
     let evd = dat.evd(DAT_EVD_CONNECTION_FLAG);
     assert_eq!(dat.post_software(evd, 1), 0x8006_0025);
-    let evd = dat
-        .try_evd(1, ptr::null_mut(), DAT_EVD_SOFTWARE_FLAG)
-        .unwrap();
+    let evd = dat.evd_of_len(1, DAT_EVD_SOFTWARE_FLAG);
     assert_eq!(call!(dat, evd_post_se, evd, ptr::null()), 0x8006_0026);
     let event = DatEvent::zeroed();
     assert_eq!(call!(dat, evd_post_se, evd, &raw const event), 0x8006_0026);
@@ -302,12 +272,9 @@ fn software_events_need_the_flag_the_number_and_room() {
     assert_eq!(dat.post_software(evd, 1), 0x800E_0000);
     let event = dat.dequeue(dat.async_evd).unwrap();
     assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
-    // SAFETY: the event number selects this member.
-    let error = unsafe { event.event_data.asynch_error_event_data };
-    assert_eq!(
-        (error.dat_handle, error.reason),
-        (evd, DAT_EVD_OVERFLOW_ERROR)
-    );
+    let error = async_error(&event);
+    assert_eq!(error.dat_handle, evd);
+    assert_eq!(error.reason, DAT_EVD_OVERFLOW_ERROR);
     // The caller of the post has the error and nothing was lost, so the EVD continues to work.
     for _ in 0..room {
         assert_eq!(software_word(&dat.dequeue(evd).unwrap()), 1);
@@ -317,22 +284,18 @@ fn software_events_need_the_flag_the_number_and_room() {
 #[test]
 fn a_lost_event_is_reported_and_ends_the_evd() {
     let dat = Dat::open();
-    let evd = dat
-        .try_evd(1, ptr::null_mut(), DAT_EVD_CONNECTION_FLAG)
-        .unwrap();
+    let evd = dat.evd_of_len(1, DAT_EVD_CONNECTION_FLAG);
     let pinned = dat.pin::<Evd<FakeRnic>>(evd);
     let mut event = DatEvent::zeroed();
     event.event_number = DAT_CONNECTION_EVENT_DISCONNECTED;
     for _ in 0..=param(&dat, evd).evd_qlen {
-        assert_eq!(dat.dequeue(dat.async_evd).map(drop), Err(0x800D_0000));
+        assert_eq!(dat.dequeue_code(dat.async_evd), 0x800D_0000);
         pinned.post(event);
     }
-    assert_eq!(
-        dat.dequeue(dat.async_evd).unwrap().event_number,
-        DAT_ASYNC_ERROR_EVD_OVERFLOW
-    );
-    assert_eq!(dat.dequeue(evd).map(drop), Err(0x8007_0000));
-    assert_eq!(dat.wait(evd, 0, 1).map(drop), Err((0x8007_0000, -1)));
+    let event = dat.dequeue(dat.async_evd).unwrap();
+    assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
+    assert_eq!(dat.dequeue_code(evd), 0x8007_0000);
+    assert_eq!(dat.wait_code(evd, 0, 1), (0x8007_0000, -1));
     drop(pinned);
     succeed!(dat, evd_free, evd);
 }
@@ -358,15 +321,13 @@ fn events_of_freed_objects_are_harmless() {
         dat.ia().rnic().raise(AsyncEvent::CqOverflow(CqToken(word)));
     }
     dat.ia().rnic().settle();
-    assert_eq!(dat.dequeue(dat.async_evd).map(drop), Err(0x800D_0000));
+    assert_eq!(dat.dequeue_code(dat.async_evd), 0x800D_0000);
 }
 
 #[test]
 fn resizing_keeps_what_is_queued_and_refuses_what_does_not_fit() {
     let dat = Dat::open_with("cqe_max=200");
-    let evd = dat
-        .try_evd(100, ptr::null_mut(), DAT_EVD_SOFTWARE_FLAG)
-        .unwrap();
+    let evd = dat.evd_of_len(100, DAT_EVD_SOFTWARE_FLAG);
     succeed!(dat, evd_resize, evd, 100);
     assert_eq!(call!(dat, evd_resize, evd, 201), 0x8006_0026);
     assert_eq!(call!(dat, evd_resize, evd, 0), 0x8006_0026);
@@ -383,11 +344,8 @@ fn resizing_keeps_what_is_queued_and_refuses_what_does_not_fit() {
 #[test]
 fn a_resized_evd_has_room_for_16_as_a_new_one_has() {
     let dat = Dat::open();
-    for flags in [
-        DAT_EVD_SOFTWARE_FLAG,
-        DAT_EVD_SOFTWARE_FLAG | DAT_EVD_DTO_FLAG,
-    ] {
-        let evd = dat.try_evd(100, ptr::null_mut(), flags).unwrap();
+    for flags in WITHOUT_AND_WITH_CQ {
+        let evd = dat.evd_of_len(100, flags);
         succeed!(dat, evd_resize, evd, 1);
         assert_eq!(param(&dat, evd).evd_qlen, 16);
         for word in 1..=16 {
@@ -419,21 +377,15 @@ fn completions_carry_ep_cookie_length_and_operation() {
     assert_eq!(pair.memory[2048 + 63].load(Ordering::SeqCst), 0xA5);
     let (event, nmore) = pair.dat.wait(pair.ends[0].request, LONG_US, 1).unwrap();
     let sent = dto(&event);
-    assert_eq!(
-        (sent.user_cookie.to_u64(), sent.ep_handle, nmore),
-        (u64::MAX, pair.ends[0].ep, 0)
-    );
+    assert_eq!((sent.user_cookie.to_u64(), nmore), (u64::MAX, 0));
+    assert_eq!(sent.ep_handle, pair.ends[0].ep);
     assert_eq!((sent.status, sent.transfered_length), (DAT_DTO_SUCCESS, 64));
-    assert_eq!(
-        (sent.operation, event.evd_handle),
-        (DAT_DTO_SEND, pair.ends[0].request)
-    );
+    assert_eq!(sent.operation, DAT_DTO_SEND);
+    assert_eq!(event.evd_handle, pair.ends[0].request);
     let got = dto(&pair.dat.dequeue(pair.ends[1].recv).unwrap());
     assert_eq!(got.user_cookie.to_u64(), 0xAAAA_0000_0000_0001);
-    assert_eq!(
-        (got.ep_handle, got.operation),
-        (pair.ends[1].ep, DAT_DTO_RECEIVE)
-    );
+    assert_eq!(got.ep_handle, pair.ends[1].ep);
+    assert_eq!(got.operation, DAT_DTO_RECEIVE);
 }
 
 #[test]
@@ -493,7 +445,7 @@ fn a_waiter_sees_completions_pulled_while_another_endpoint_was_freed() {
 fn a_solicited_waiter_is_woken_by_solicited_sends_only() {
     let pair = Pair::connected("", DAT_COMPLETION_SOLICITED_WAIT_FLAG);
     let (recv, word) = (pair.ends[1].recv, pair.ends[1].recv.expose_provenance());
-    assert_eq!(pair.dat.wait(recv, 0, 2).map(drop), Err((0x8006_0027, -1)));
+    assert_eq!(pair.dat.wait_code(recv, 0, 2), (0x8006_0027, -1));
     for cookie in 1..=2 {
         assert_eq!(pair.recv(1, cookie, DEFAULT), SUCCESS);
     }
@@ -528,13 +480,11 @@ fn a_solicited_message_that_was_polled_before_its_event_ends_the_wait() {
 fn an_evd_without_threshold_flag_refuses_thresholds() {
     let pair = Pair::connected("", DEFAULT);
     let recv = pair.ends[1].recv;
-    assert_eq!(pair.dat.wait(recv, 0, 2).map(drop), Err((0x8006_0027, -1)));
-    assert_eq!(pair.dat.wait(recv, 0, 1).map(drop), Err((0x000F_0000, 0)));
+    assert_eq!(pair.dat.wait_code(recv, 0, 2), (0x8006_0027, -1));
+    assert_eq!(pair.dat.wait_code(recv, 0, 1), (0x000F_0000, 0));
     // The EP of the request EVD requested thresholds.
-    assert_eq!(
-        pair.dat.wait(pair.ends[1].request, 0, 2).map(drop),
-        Err((0x000F_0000, 0))
-    );
+    let request = pair.ends[1].request;
+    assert_eq!(pair.dat.wait_code(request, 0, 2), (0x000F_0000, 0));
 }
 
 #[test]
@@ -557,19 +507,14 @@ fn many_completions_are_in_order_for_every_call() {
         }
         next += 60;
     }
-    assert_eq!(pair.dat.dequeue(recv).map(drop), Err(0x000D_0000));
-    assert_eq!(
-        pair.dat.dequeue(pair.ends[0].request).map(drop),
-        Err(0x000D_0000)
-    );
+    assert_eq!(pair.dat.dequeue_code(recv), 0x000D_0000);
+    assert_eq!(pair.dat.dequeue_code(pair.ends[0].request), 0x000D_0000);
 }
 
 #[test]
 fn several_threads_dequeue_each_event_once() {
     let dat = Dat::open();
-    let evd = dat
-        .try_evd(4096, ptr::null_mut(), DAT_EVD_SOFTWARE_FLAG)
-        .unwrap();
+    let evd = dat.evd_of_len(4096, DAT_EVD_SOFTWARE_FLAG);
     let word = evd.expose_provenance();
     let taken = AtomicU32::new(0);
     thread::scope(|scope| {
@@ -588,7 +533,7 @@ fn several_threads_dequeue_each_event_once() {
         }
     });
     assert_eq!(taken.into_inner(), 3000);
-    assert_eq!(dat.dequeue(evd).map(drop), Err(0x800D_0000));
+    assert_eq!(dat.dequeue_code(evd), 0x800D_0000);
 }
 
 #[test]
@@ -607,10 +552,8 @@ fn waiting_and_interrupting_race_without_a_lost_wake_up() {
             if round % 2 == 0 {
                 succeed!(dat, evd_set_unwaitable, evd);
                 let result = waiter.join().unwrap();
-                assert!(
-                    matches!(result, Err(0x8007_0000 | 0x8007_0049)),
-                    "{result:x?}"
-                );
+                let is_interrupted = matches!(result, Err(0x8007_0000 | 0x8007_0049));
+                assert!(is_interrupted, "{result:x?}");
                 succeed!(dat, evd_clear_unwaitable, evd);
             } else {
                 assert_eq!(dat.post_software(evd, 1), SUCCESS);
@@ -649,10 +592,7 @@ fn no_completions_remain_of_a_freed_ep() {
     }
     assert_eq!(pair.send(0, 1, DEFAULT), SUCCESS);
     succeed!(pair.dat, ep_free, pair.ends[1].ep);
-    assert_eq!(
-        pair.dat.dequeue(pair.ends[1].recv).map(drop),
-        Err(0x000D_0000)
-    );
+    assert_eq!(pair.dat.dequeue_code(pair.ends[1].recv), 0x000D_0000);
     succeed!(pair.dat, evd_free, pair.ends[1].recv);
     // The other side keeps its own completion.
     assert!(pair.dat.dequeue(pair.ends[0].request).is_ok());
@@ -663,8 +603,7 @@ fn overflows(dat: &Dat, evd: DatEvdHandle) -> usize {
     let events = std::iter::from_fn(|| dat.dequeue(dat.async_evd).ok());
     let overflows = events.map(|event| {
         assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
-        // SAFETY: the event number selects this member.
-        let error = unsafe { event.event_data.asynch_error_event_data };
+        let error = async_error(&event);
         assert_eq!(error.dat_handle, evd);
     });
     overflows.count()
@@ -673,9 +612,7 @@ fn overflows(dat: &Dat, evd: DatEvdHandle) -> usize {
 #[test]
 fn an_overflow_is_reported_once_until_there_is_room_again() {
     let dat = Dat::open();
-    let evd = dat
-        .try_evd(1, ptr::null_mut(), DAT_EVD_SOFTWARE_FLAG)
-        .unwrap();
+    let evd = dat.evd_of_len(1, DAT_EVD_SOFTWARE_FLAG);
     while dat.post_software(evd, 1) == SUCCESS {}
     // More events than an asynchronous EVD holds.
     for _ in 0..5000 {

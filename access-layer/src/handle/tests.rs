@@ -71,10 +71,8 @@ fn every_other_word_of_a_slot_and_around_it_is_refused() {
     for addr in [0, 1, 2, 7, 8, 64, 4096, usize::MAX, usize::MAX - 7, 1 << 47] {
         let wild = std::ptr::without_provenance_mut(addr);
         assert!(pin::<Probe>(wild).is_none(), "{addr:#x}");
-        assert!(
-            kind_of(wild).is_none() && context(wild).is_none(),
-            "{addr:#x}"
-        );
+        let is_unknown = kind_of(wild).is_none() && context(wild).is_none();
+        assert!(is_unknown, "{addr:#x}");
         assert!(set_context(wild, 1).is_none(), "{addr:#x}");
     }
     assert!(pin_handle::<Probe>(handle).unwrap().retire());
@@ -166,10 +164,10 @@ fn a_reused_slot_has_another_handle() {
         assert!(seen.insert(handle), "{handle:?} was repeated");
         assert!(pin_handle::<Probe>(handle).unwrap().retire());
     }
-    assert!(
-        seen.iter()
-            .all(|handle| pin_handle::<Probe>(*handle).is_none())
-    );
+    let are_refused = seen
+        .iter()
+        .all(|handle| pin_handle::<Probe>(*handle).is_none());
+    assert!(are_refused);
 }
 
 /// Four threads pin an object until one of them retires it. `counts` is true for each thread that
@@ -295,9 +293,7 @@ fn the_handles_of_a_parent_are_invalid_in_its_child() {
     // SAFETY: the process is a child of this process, and the pointer is to a local.
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(status, 0);
-    assert!(
-        pin_handle::<Probe>(handle).is_some(),
-        "the parent's is valid"
-    );
+    let is_valid = pin_handle::<Probe>(handle).is_some();
+    assert!(is_valid, "the parent's is valid");
     assert!(pinned.retire());
 }

@@ -8,7 +8,7 @@ use dat_abi::*;
 use crate::evd::Evd;
 use crate::fake_rnic::FakeRnic;
 use crate::handle::{Kind, QUIESCENCE_LIMIT};
-use crate::harness::{Dat, Pair, SUCCESS, call, refused, succeed, unique};
+use crate::harness::{Dat, Pair, SUCCESS, async_error, call, refused, succeed, unique};
 use crate::provider;
 use crate::rnic::{AsyncEvent, RnicConfig};
 
@@ -25,19 +25,15 @@ fn opening_checks_its_arguments() {
         call!(dat, ia_open, name, qlen, evd, ia)
     };
     let unknown = c"no-such-ia".as_ptr().cast_mut();
-    assert_eq!(
-        open(ptr::null_mut(), 8, &raw mut evd, &raw mut ia),
-        0x8006_0025
-    );
-    assert_eq!(open(unknown, 8, &raw mut evd, &raw mut ia), 0x8006_0025);
+    for name in [ptr::null_mut(), unknown] {
+        assert_eq!(open(name, 8, &raw mut evd, &raw mut ia), 0x8006_0025);
+    }
     assert_eq!(open(name, 8, ptr::null_mut(), &raw mut ia), 0x8006_0027);
     assert_eq!(open(name, 8, &raw mut evd, ptr::null_mut()), 0x8006_0028);
     assert_eq!(open(name, 0, &raw mut evd, &raw mut ia), 0x8006_0026);
     assert_eq!(open(name, -1, &raw mut evd, &raw mut ia), 0x8006_0026);
-    assert!(
-        ia.is_null() && evd.is_null(),
-        "no result is written on failure"
-    );
+    let are_null = ia.is_null() && evd.is_null();
+    assert!(are_null, "no result is written on failure");
 }
 
 #[test]
@@ -81,17 +77,9 @@ fn an_instance_may_use_the_asynchronous_evd_of_another() {
     let (code, second, evd) = dat.try_open(8, DAT_EVD_ASYNC_EXISTS);
     assert_eq!((code, evd), (SUCCESS, DAT_EVD_OUT_OF_SCOPE));
     let mut async_evd = ptr::null_mut();
+    let (none, no_provider) = (ptr::null_mut(), ptr::null_mut());
     let query = |ia, async_evd: *mut DatEvdHandle| {
-        call!(
-            dat,
-            ia_query,
-            ia,
-            async_evd,
-            0,
-            ptr::null_mut(),
-            0,
-            ptr::null_mut()
-        )
+        call!(dat, ia_query, ia, async_evd, 0, none, 0, no_provider)
     };
     assert_eq!(query(second, &raw mut async_evd), SUCCESS);
     assert_eq!(async_evd, DAT_EVD_OUT_OF_SCOPE);
@@ -107,16 +95,8 @@ fn a_query_checks_masks_and_pointers_and_fills_whole_structures() {
     let mut ia = DatIaAttr::zeroed();
     let mut provider = DatProviderAttr::zeroed();
     let query = |ia_mask, ia: *mut DatIaAttr, provider_mask, provider: *mut DatProviderAttr| {
-        call!(
-            dat,
-            ia_query,
-            dat.ia,
-            ptr::null_mut(),
-            ia_mask,
-            ia,
-            provider_mask,
-            provider
-        )
+        let (own, mask, evd) = (dat.ia, provider_mask, ptr::null_mut());
+        call!(dat, ia_query, own, evd, ia_mask, ia, mask, provider)
     };
     let (no_ia, no_provider) = (ptr::null_mut(), ptr::null_mut());
     assert_eq!(query(1 << 38, &raw mut ia, 0, no_provider), 0x8006_0027);
@@ -124,10 +104,8 @@ fn a_query_checks_masks_and_pointers_and_fills_whole_structures() {
     assert_eq!(query(0, no_ia, 1 << 31, &raw mut provider), 0x8006_0029);
     assert_eq!(query(0, no_ia, 1, no_provider), 0x8006_002A);
     // dtest requests one field and reads another.
-    assert_eq!(
-        query(1, &raw mut ia, 0x4000_0000, &raw mut provider),
-        SUCCESS
-    );
+    let code = query(1, &raw mut ia, 0x4000_0000, &raw mut provider);
+    assert_eq!(code, SUCCESS);
     assert!(ia.max_eps > 0 && ia.max_evd_qlen > 0 && ia.max_message_size > 0);
     assert!(provider.num_provider_specific_attr > 0 && provider.max_private_data_size >= 56);
     // SAFETY: the call has filled the structure; the address is valid while the IA is open.
@@ -145,14 +123,11 @@ fn a_graceful_close_is_refused_while_objects_other_than_cnos_exist() {
     assert_eq!(close(&dat, DAT_CLOSE_GRACEFUL_FLAG), 0x8007_0050);
     succeed!(dat, evd_free, evd);
     let cno = dat.cno();
-    assert_eq!(
-        close(&dat, DAT_CLOSE_GRACEFUL_FLAG),
-        SUCCESS,
-        "CNOs do not count"
-    );
+    let closed = close(&dat, DAT_CLOSE_GRACEFUL_FLAG);
+    assert_eq!(closed, SUCCESS, "CNOs do not count");
     assert_eq!(close(&dat, DAT_CLOSE_GRACEFUL_FLAG), 0x8005_000B);
     assert_eq!(call!(dat, cno_free, cno), 0x8005_0013);
-    assert_eq!(dat.dequeue(dat.async_evd).map(drop), Err(0x8005_0015));
+    assert_eq!(dat.dequeue_code(dat.async_evd), 0x8005_0015);
 }
 
 #[test]
@@ -174,10 +149,8 @@ fn an_abrupt_close_ends_everything_connected_or_not() {
         };
         assert_eq!(close(dat, flags), expected);
     }
-    assert!(
-        ia.upgrade().is_none(),
-        "the RNIC is shut down when the close returns"
-    );
+    let is_gone = ia.upgrade().is_none();
+    assert!(is_gone, "the RNIC is shut down when the close returns");
     for freed in [pair.pz, pair.ends[0].ep, pair.ends[1].recv, cno, rmr, srq] {
         let mut kind = 0;
         refused!(dat, get_handle_type, freed, &raw mut kind => 0x8005_001B);
@@ -192,18 +165,8 @@ fn an_instance_whose_evd_serves_another_ends_with_the_last_user() {
     assert_eq!(code, SUCCESS);
     let (mut ep, null) = (ptr::null_mut(), ptr::null_mut());
     let mut attr = DatEpAttr::zeroed();
-    let attr = &raw mut attr;
-    succeed!(
-        dat,
-        ep_create,
-        second,
-        null,
-        null,
-        null,
-        evd,
-        attr,
-        &raw mut ep
-    );
+    let (attr, out) = (&raw mut attr, &raw mut ep);
+    succeed!(dat, ep_create, second, null, null, null, evd, attr, out);
     assert_eq!(call!(dat, evd_free, evd), 0x8007_004A);
     let (first, start) = (Arc::downgrade(&dat.ia().to_arc()), Instant::now());
     assert_eq!(close(&dat, DAT_CLOSE_ABRUPT_FLAG), SUCCESS);
@@ -218,10 +181,8 @@ fn an_instance_whose_evd_serves_another_ends_with_the_last_user() {
 fn children_are_added_and_removed() {
     let dat = Dat::open();
     let ia = dat.ia();
-    assert_eq!(
-        (ia.child_count(Kind::Pz), ia.child_count(Kind::Evd)),
-        (0, 1)
-    );
+    assert_eq!(ia.child_count(Kind::Pz), 0);
+    assert_eq!(ia.child_count(Kind::Evd), 1);
     let pz = dat.pz();
     assert_eq!(ia.child_count(Kind::Pz), 1);
     succeed!(dat, pz_free, pz);
@@ -235,8 +196,7 @@ fn the_loss_of_the_device_is_reported_with_the_ia() {
     dat.ia().rnic().settle();
     let event = dat.dequeue(dat.async_evd).unwrap();
     assert_eq!(event.event_number, DAT_ASYNC_ERROR_IA_CATASTROPHIC);
-    // SAFETY: the event number selects this member.
-    let error = unsafe { event.event_data.asynch_error_event_data };
+    let error = async_error(&event);
     assert_eq!(error.dat_handle, dat.ia);
 }
 

@@ -24,21 +24,20 @@ fn null_out<T>() -> *mut T {
 
 fn create(bench: &Bench, ep: DatEpHandle, message: &[u8], op: c_int) -> (DatReturn, DatHandle) {
     let mut ssp: DatIwSspHandle = NULL;
-    let code = call!(
-        bench.ia.handle().as_dat(),
-        op,
-        17 as c_int,
-        ep,
-        bench.cr.handle().as_dat(),
-        message.as_ptr(),
-        c_int::try_from(message.len()).unwrap(),
-        &raw mut ssp,
-    );
+    let (ia, evd) = (bench.ia.handle().as_dat(), bench.cr.handle().as_dat());
+    let len = c_int::try_from(message.len()).unwrap();
+    let (text, out) = (message.as_ptr(), &raw mut ssp);
+    let code = call!(ia, op, 17 as c_int, ep, evd, text, len, out);
     (code, ssp)
 }
 
 fn fields(code: DatReturn) -> (DatReturnType, DatReturnSubtype) {
     (code.ty(), code.subtype())
+}
+
+/// The fields of the code that names a bad argument.
+fn argument(n: DatReturnSubtype) -> (DatReturnType, DatReturnSubtype) {
+    (DAT_INVALID_PARAMETER, n)
 }
 
 #[test]
@@ -55,25 +54,15 @@ fn a_service_point_is_created_queried_and_freed() {
         bench.script.calls();
         let (code, ssp) = create(&bench, ep.handle().as_dat(), b"last words", ops[0]);
         assert!(code.is_success(), "{code:?}");
-        let final_message = b"last words".to_vec();
-        assert_eq!(
-            bench.script.calls(),
-            [Call::Arm {
-                socket: 17,
-                final_message
-            }]
-        );
-        assert_eq!(
-            handle::kind_of(ssp).unwrap().as_dat(),
-            DAT_IW_HANDLE_TYPE_SSP
-        );
+        let armed = Call::Arm(17, b"last words".to_vec());
+        assert_eq!(bench.script.calls(), [armed]);
+        let kind = handle::kind_of(ssp).unwrap();
+        assert_eq!(kind.as_dat(), DAT_IW_HANDLE_TYPE_SSP);
 
         let mut param = DatIwSspParam::zeroed();
         assert!(call!(ssp, ops[1], DAT_IW_SSP_FIELD_ALL, &raw mut param).is_success());
-        assert_eq!(
-            (param.socket_id, param.ep_handle),
-            (17, ep.handle().as_dat())
-        );
+        assert_eq!(param.socket_id, 17);
+        assert_eq!(param.ep_handle, ep.handle().as_dat());
 
         assert!(call!(ssp, ops[2]).is_success());
         assert_eq!(call!(ssp, DAT_IW_SSP_FREE_OP).ty(), DAT_INVALID_HANDLE);
@@ -97,16 +86,8 @@ fn bad_arguments_of_a_creation_are_named() {
         (ia, ep, evd, -1, out, argument, DAT_INVALID_ARG6),
         (ia, ep, evd, 0, null_out(), argument, DAT_INVALID_ARG7),
     ] {
-        let code = call!(
-            ia,
-            DAT_IW_SSP_CREATE_OP,
-            17 as c_int,
-            ep,
-            evd,
-            NULL,
-            len as c_int,
-            out
-        );
+        let (op, len) = (DAT_IW_SSP_CREATE_OP, len as c_int);
+        let code = call!(ia, op, 17 as c_int, ep, evd, NULL, len, out);
         assert_eq!(fields(code), (ty, subtype));
     }
     assert!(ssp.is_null(), "the handle is written only on success");
@@ -120,14 +101,9 @@ fn bad_arguments_of_a_query_are_named() {
     let query = |ssp, mask: u32, out: *mut DatIwSspParam| {
         fields(call!(ssp, DAT_IW_SSP_QUERY_OP, mask, out))
     };
-    assert_eq!(
-        query(ssp, 0x1F, null_out()),
-        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG3)
-    );
-    assert_eq!(
-        query(ssp, 0x20, &raw mut param),
-        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2)
-    );
+    assert_eq!(query(ssp, 0x1F, null_out()), argument(DAT_INVALID_ARG3));
+    let bad_mask = query(ssp, 0x20, &raw mut param);
+    assert_eq!(bad_mask, argument(DAT_INVALID_ARG2));
     let evd = bench.cr.handle().as_dat();
     assert_eq!(query(evd, 0x1F, &raw mut param).0, DAT_INVALID_HANDLE);
     assert_eq!(query(NULL, 0x1F, &raw mut param).0, DAT_INVALID_HANDLE);
@@ -140,20 +116,13 @@ fn an_endpoint_connects_over_a_socket() {
     for op in [DAT_IW_SOCKET_CONNECT_OP, FIRST_SOCKET_CONNECT] {
         let (bench, ep) = Bench::with_ep();
         bench.script.calls();
-        let data = b"abc";
-        let code = call!(
-            ep.handle().as_dat(),
-            op,
-            stream.as_raw_fd(),
-            9u32,
-            3 as c_int,
-            data.as_ptr(),
-        );
+        let (ep, socket) = (ep.handle().as_dat(), stream.as_raw_fd());
+        let code = call!(ep, op, socket, 9u32, 3 as c_int, b"abc".as_ptr());
         assert!(code.is_success(), "{code:?}");
         assert_eq!(
             bench.script.calls(),
             [Call::ConnectSocket {
-                socket: stream.as_raw_fd(),
+                socket,
                 timeout: Some(std::time::Duration::from_micros(9)),
                 private_data: b"abc".to_vec(),
             }]
@@ -166,37 +135,28 @@ fn bad_arguments_of_a_socket_connect_are_named() {
     let bench = Bench::new();
     let ep = bench.ep().handle().as_dat();
     let connect = |ep, timeout_us: u32, len: c_int| {
-        fields(call!(
-            ep,
-            DAT_IW_SOCKET_CONNECT_OP,
-            0 as c_int,
-            timeout_us,
-            len,
-            NULL
-        ))
+        let op = DAT_IW_SOCKET_CONNECT_OP;
+        fields(call!(ep, op, 0 as c_int, timeout_us, len, NULL))
     };
-    assert_eq!(
-        connect(NULL, 1, 0),
-        (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP)
-    );
-    assert_eq!(connect(ep, 0, 0), (DAT_INVALID_PARAMETER, DAT_INVALID_ARG3));
-    assert_eq!(
-        connect(ep, 1, -1),
-        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG4)
-    );
-    assert_eq!(connect(ep, 1, 1), (DAT_INVALID_PARAMETER, DAT_INVALID_ARG5));
+    let no_ep = (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP);
+    assert_eq!(connect(NULL, 1, 0), no_ep);
+    assert_eq!(connect(ep, 0, 0), argument(DAT_INVALID_ARG3));
+    assert_eq!(connect(ep, 1, -1), argument(DAT_INVALID_ARG4));
+    assert_eq!(connect(ep, 1, 1), argument(DAT_INVALID_ARG5));
 }
 
-const LOCAL: DatLmrTriplet = DatLmrTriplet {
+static LOCAL: DatLmrTriplet = DatLmrTriplet {
     virtual_address: 0x1000,
     segment_length: 8,
     lmr_context: 3,
 };
-const REMOTE: DatRmrTriplet = DatRmrTriplet {
+static REMOTE: DatRmrTriplet = DatRmrTriplet {
     virtual_address: 0x2000,
     segment_length: 64,
     rmr_context: 4,
 };
+const LOCAL_AT: *const DatLmrTriplet = &raw const LOCAL;
+const REMOTE_AT: *const DatRmrTriplet = &raw const REMOTE;
 const PLACE: RemoteRange = RemoteRange {
     addr: 0x2000,
     len: 8,
@@ -227,41 +187,35 @@ fn local_sge() -> Vec<Sge> {
     }]
 }
 
+fn add(
+    ep: DatEpHandle,
+    local: *const DatLmrTriplet,
+    remote: *const DatRmrTriplet,
+    flags: DatCompletionFlags,
+) -> DatReturn {
+    let op = DAT_IB_FETCH_AND_ADD_OP;
+    call!(ep, op, 5u64, local, COOKIE, remote, flags)
+}
+
 fn fetch_and_add(ep: &TestEp) -> DatReturn {
-    call!(
-        ep.handle().as_dat(),
-        DAT_IB_FETCH_AND_ADD_OP,
-        5u64,
-        std::ptr::from_ref(&LOCAL),
-        COOKIE,
-        std::ptr::from_ref(&REMOTE),
-        DAT_COMPLETION_SUPPRESS_FLAG,
-    )
+    let (ep, flags) = (ep.handle().as_dat(), DAT_COMPLETION_SUPPRESS_FLAG);
+    add(ep, LOCAL_AT, REMOTE_AT, flags)
 }
 
 #[test]
 fn fetch_and_add_reaches_the_rnic() {
     let (bench, ep) = Bench::with_connected_ep();
     assert!(fetch_and_add(&ep).is_success());
-    assert_eq!(
-        sent(&bench),
-        (COOKIE, SendOp::FetchAdd(PLACE, 5), local_sge(), false)
-    );
+    let op = SendOp::FetchAdd(PLACE, 5);
+    assert_eq!(sent(&bench), (COOKIE, op, local_sge(), false));
 }
 
 #[test]
 fn compare_and_swap_reaches_the_rnic() {
     let (bench, ep) = Bench::with_connected_ep();
-    let code = call!(
-        ep.handle().as_dat(),
-        DAT_IB_CMP_AND_SWAP_OP,
-        6u64,
-        7u64,
-        std::ptr::from_ref(&LOCAL),
-        COOKIE,
-        std::ptr::from_ref(&REMOTE),
-        0u32,
-    );
+    let (ep, op) = (ep.handle().as_dat(), DAT_IB_CMP_AND_SWAP_OP);
+    let (local, remote) = (LOCAL_AT, REMOTE_AT);
+    let code = call!(ep, op, 6u64, 7u64, local, COOKIE, remote, 0u32);
     assert!(code.is_success(), "{code:?}");
     let op = SendOp::CompareSwap {
         remote: PLACE,
@@ -275,16 +229,9 @@ fn compare_and_swap_reaches_the_rnic() {
 fn write_with_immediate_reaches_the_rnic_and_may_be_solicited() {
     for (flags, solicited) in [(0, false), (DAT_COMPLETION_SOLICITED_WAIT_FLAG, true)] {
         let (bench, ep) = Bench::with_connected_ep();
-        let code = call!(
-            ep.handle().as_dat(),
-            DAT_IB_RDMA_WRITE_IMMED_OP,
-            1 as c_int,
-            std::ptr::from_ref(&LOCAL),
-            COOKIE,
-            std::ptr::from_ref(&REMOTE),
-            0x7777u32,
-            flags,
-        );
+        let (ep, op) = (ep.handle().as_dat(), DAT_IB_RDMA_WRITE_IMMED_OP);
+        let (one, local, remote) = (1 as c_int, LOCAL_AT, REMOTE_AT);
+        let code = call!(ep, op, one, local, COOKIE, remote, 0x7777u32, flags);
         assert!(code.is_success(), "{code:?}");
         let op = SendOp::WriteImmediate {
             to: PLACE,
@@ -298,10 +245,8 @@ fn write_with_immediate_reaches_the_rnic_and_may_be_solicited() {
 #[test]
 fn an_atomic_needs_the_endpoint_connected_and_eight_bytes_on_both_sides() {
     let bench = Bench::new();
-    assert_eq!(
-        fields(fetch_and_add(&bench.ep())),
-        (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_UNCONNECTED)
-    );
+    let unconnected = (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_UNCONNECTED);
+    assert_eq!(fields(fetch_and_add(&bench.ep())), unconnected);
     let ep = bench.connected();
     for (local, remote) in [(7, 8), (8, 7)] {
         let local = DatLmrTriplet {
@@ -312,15 +257,7 @@ fn an_atomic_needs_the_endpoint_connected_and_eight_bytes_on_both_sides() {
             segment_length: remote,
             ..REMOTE
         };
-        let code = call!(
-            ep.handle().as_dat(),
-            DAT_IB_FETCH_AND_ADD_OP,
-            5u64,
-            &raw const local,
-            COOKIE,
-            &raw const remote,
-            0u32,
-        );
+        let code = add(ep.handle().as_dat(), &raw const local, &raw const remote, 0);
         assert_eq!(code.ty(), DAT_LENGTH_ERROR);
     }
 }
@@ -329,30 +266,17 @@ fn an_atomic_needs_the_endpoint_connected_and_eight_bytes_on_both_sides() {
 fn missing_triplets_are_named() {
     let bench = Bench::new();
     let ep = bench.connected().handle().as_dat();
-    let add = |local: *const DatLmrTriplet, remote: *const DatRmrTriplet| {
-        fields(call!(
-            ep,
-            DAT_IB_FETCH_AND_ADD_OP,
-            5u64,
-            local,
-            COOKIE,
-            remote,
-            0u32
-        ))
-    };
-    let null: *const DatRmrTriplet = std::ptr::null();
-    assert_eq!(
-        add(std::ptr::null(), &REMOTE),
-        (DAT_INVALID_PARAMETER, DAT_INVALID_ARG3)
-    );
-    assert_eq!(add(&LOCAL, null), (DAT_INVALID_PARAMETER, DAT_INVALID_ARG5));
+    let no_local = add(ep, std::ptr::null(), REMOTE_AT, 0);
+    assert_eq!(fields(no_local), argument(DAT_INVALID_ARG3));
+    let no_remote = add(ep, LOCAL_AT, std::ptr::null(), 0);
+    assert_eq!(fields(no_remote), argument(DAT_INVALID_ARG5));
 }
 
 #[test]
 fn unknown_completion_flags_are_named() {
     let bench = Bench::new();
     let ep = bench.connected().handle().as_dat();
-    let (local, remote) = (std::ptr::from_ref(&LOCAL), std::ptr::from_ref(&REMOTE));
+    let (local, remote) = (LOCAL_AT, REMOTE_AT);
     let (add, swap) = (DAT_IB_FETCH_AND_ADD_OP, DAT_IB_CMP_AND_SWAP_OP);
     let (write, one, bad) = (DAT_IB_RDMA_WRITE_IMMED_OP, 1 as c_int, 0x40u32);
     let codes = [
@@ -361,7 +285,7 @@ fn unknown_completion_flags_are_named() {
         call!(ep, write, one, local, COOKIE, remote, 7u32, bad),
     ];
     let named = [DAT_INVALID_ARG6, DAT_INVALID_ARG7, DAT_INVALID_ARG7];
-    assert_eq!(codes.map(fields), named.map(|n| (DAT_INVALID_PARAMETER, n)));
+    assert_eq!(codes.map(fields), named.map(argument));
 }
 
 #[test]

@@ -28,21 +28,18 @@ fn create(dat: &Dat, pz: DatPzHandle, request: &Request) -> (u32, DatLmrHandle) 
         for_va: ptr::without_provenance_mut(request.addr),
     };
     let (mut keys, mut size, mut address) = ([0_u32; 2], 0_u64, 0_u64);
+    let (out, bytes, place) = (&raw mut lmr, &raw mut size, &raw mut address);
+    let [local, remote] = keys.each_mut().map(ptr::from_mut);
+    let Request {
+        mem_type: kind,
+        len,
+        privileges: rights,
+        va_type: va,
+        ..
+    } = *request;
     let code = call!(
-        dat,
-        lmr_create,
-        dat.ia,
-        request.mem_type,
-        region,
-        request.len,
-        pz,
-        request.privileges,
-        request.va_type,
-        &raw mut lmr,
-        &raw mut keys[0],
-        &raw mut keys[1],
-        &raw mut size,
-        &raw mut address
+        dat, lmr_create, dat.ia, kind, region, len, pz, rights, va, out, local, remote, bytes,
+        place
     );
     if code == SUCCESS {
         assert!(address <= request.addr as u64);
@@ -65,11 +62,8 @@ fn memory_is_registered_untouched_and_query_returns_the_arguments() {
     succeed!(dat, lmr_query, lmr, DAT_LMR_FIELD_ALL, &raw mut param);
     // SAFETY: the memory type selects this member.
     assert_eq!(unsafe { param.region_desc.for_va }.addr(), GOOD.addr);
-    assert_eq!(
-        (param.length, param.pz_handle, param.mem_priv),
-        (0x1000, pz, 0x33)
-    );
-    assert_eq!(param.ia_handle, dat.ia);
+    assert_eq!((param.length, param.mem_priv), (0x1000, 0x33));
+    assert_eq!((param.ia_handle, param.pz_handle), (dat.ia, pz));
     refused!(dat, lmr_query, lmr, DAT_LMR_FIELD_ALL, ptr::null_mut() => 0x8006_0027);
     refused!(dat, lmr_query, lmr, 0x800, &raw mut param => 0x8006_0026);
     succeed!(dat, lmr_free, lmr);
@@ -87,28 +81,15 @@ fn memory_that_cannot_be_registered_is_refused() {
         ..GOOD
     };
     assert_eq!(code(nothing), 0x8008_0000);
-    assert_eq!(
-        code(Request {
-            len: u64::MAX,
-            ..GOOD
-        }),
-        0x8008_0000
-    );
-    assert_eq!(
-        code(Request {
-            mem_type: 3,
-            ..GOOD
-        }),
-        0x8006_0026
-    );
-    assert_eq!(
-        code(Request {
-            privileges: 0x80,
-            ..GOOD
-        }),
-        0x8006_002A
-    );
-    assert_eq!(code(Request { va_type: 2, ..GOOD }), 0x8006_002B);
+    let refused = |change: fn(&mut Request)| {
+        let mut request = GOOD;
+        change(&mut request);
+        code(request)
+    };
+    assert_eq!(refused(|request| request.len = u64::MAX), 0x8008_0000);
+    assert_eq!(refused(|request| request.mem_type = 3), 0x8006_0026);
+    assert_eq!(refused(|request| request.privileges = 0x80), 0x8006_002A);
+    assert_eq!(refused(|request| request.va_type = 2), 0x8006_002B);
     let region = DatRegionDescription::zeroed();
     let none = ptr::null_mut::<u32>();
     let none64 = ptr::null_mut::<u64>();
@@ -187,23 +168,11 @@ fn create_of(
     len: u64,
 ) -> Result<DatLmrParam, u32> {
     let (mut lmr, mut param) = (ptr::null_mut(), DatLmrParam::zeroed());
-    let none = ptr::null_mut::<u32>();
-    let none64 = ptr::null_mut::<u64>();
+    let (key, place) = (ptr::null_mut(), ptr::null_mut());
+    let (read, zb) = (DAT_MEM_PRIV_REMOTE_READ_FLAG, DAT_VA_TYPE_ZB);
+    let (kind, out) = (mem_type, &raw mut lmr);
     let code = call!(
-        dat,
-        lmr_create,
-        dat.ia,
-        mem_type,
-        region,
-        len,
-        pz,
-        DAT_MEM_PRIV_REMOTE_READ_FLAG,
-        DAT_VA_TYPE_ZB,
-        &raw mut lmr,
-        none,
-        none,
-        none64,
-        none64
+        dat, lmr_create, dat.ia, kind, region, len, pz, read, zb, out, key, key, place, place
     );
     if code != SUCCESS {
         return Err(code);
@@ -223,14 +192,11 @@ fn a_region_of_a_region_has_own_rights_and_keys() {
     };
     let of = |region, len| create_of(&dat, other_pz, DAT_MEM_TYPE_LMR, region, len);
     let whole = of(region, 0).unwrap();
-    assert_eq!(
-        (whole.registered_address, whole.registered_size),
-        (GOOD.addr as u64, GOOD.len)
-    );
-    assert_eq!(
-        (whole.mem_type, whole.mem_priv, whole.pz_handle),
-        (DAT_MEM_TYPE_LMR, DAT_MEM_PRIV_REMOTE_READ_FLAG, other_pz)
-    );
+    assert_eq!(whole.registered_address, GOOD.addr as u64);
+    assert_eq!(whole.registered_size, GOOD.len);
+    assert_eq!(whole.mem_type, DAT_MEM_TYPE_LMR);
+    assert_eq!(whole.mem_priv, DAT_MEM_PRIV_REMOTE_READ_FLAG);
+    assert_eq!(whole.pz_handle, other_pz);
     // SAFETY: the memory type selects this member.
     assert_eq!(unsafe { whole.region_desc.for_lmr_handle }, parent);
     let part = of(region, 0x10).unwrap();

@@ -7,11 +7,10 @@ use dat_abi::*;
 
 use super::{BindArgs, Rmr};
 use crate::ep::Ep;
-use crate::handle;
-use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, dto, succeed};
+use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, dto, refused, succeed};
 use crate::lmr::{Lmr, LmrSpec};
 use crate::pz::Pz;
-use crate::scripted_rnic::{Bench, Call, ScriptedRnic};
+use crate::scripted_rnic::{Bench, Call, ScriptedRnic, pinned};
 
 const THRESHOLD: DatCompletionFlags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
 const COOKIE: u64 = 0xC0FF_EE00_0000_0001;
@@ -20,6 +19,13 @@ fn rmr(pair: &Pair) -> DatRmrHandle {
     let mut rmr = ptr::null_mut();
     succeed!(pair.dat, rmr_create, pair.pz, &raw mut rmr);
     rmr
+}
+
+/// Two connected endpoints and an unbound window.
+fn pair_with_window() -> (Pair, DatRmrHandle) {
+    let pair = Pair::connected("mw=1", THRESHOLD);
+    let rmr = rmr(&pair);
+    (pair, rmr)
 }
 
 fn bind(
@@ -40,6 +46,12 @@ fn bind(
     (code, context)
 }
 
+/// Binds a window to the first eight bytes of the memory.
+fn bind_begin(pair: &Pair, rmr: DatRmrHandle, flags: DatCompletionFlags) {
+    let (code, _) = bind(pair, rmr, pair.lmr_handle, pair.triplet(0, 8), flags);
+    assert_eq!(code, SUCCESS);
+}
+
 fn bind_event(pair: &Pair) -> DatRmrBindCompletionEventData {
     let (event, _) = pair.dat.wait(pair.ends[0].request, LONG_US, 1).unwrap();
     assert_eq!(event.event_number, DAT_RMR_BIND_COMPLETION_EVENT);
@@ -55,17 +67,8 @@ fn write_through(pair: &Pair, context: DatRmrContext, len: u32) -> DatDtoComplet
         rmr_context: context,
     };
     let (ep, cookie) = (pair.ends[1].ep, DatContext::from_u64(1));
-    let remote = &raw const remote;
-    succeed!(
-        pair.dat,
-        ep_post_rdma_write,
-        ep,
-        1,
-        &raw mut local,
-        cookie,
-        remote,
-        0
-    );
+    let (dat, local, remote) = (&pair.dat, &raw mut local, &raw const remote);
+    succeed!(dat, ep_post_rdma_write, ep, 1, local, cookie, remote, 0);
     dto(&pair.dat.wait(pair.ends[1].request, LONG_US, 1).unwrap().0).status
 }
 
@@ -79,8 +82,7 @@ fn without_windows_an_rmr_is_not_supported() {
 
 #[test]
 fn a_bound_window_exposes_its_part_only() {
-    let pair = Pair::connected("mw=1", THRESHOLD);
-    let rmr = rmr(&pair);
+    let (pair, rmr) = pair_with_window();
     let (code, context) = bind(&pair, rmr, pair.lmr_handle, pair.triplet(1024, 64), 0);
     assert_eq!(code, SUCCESS);
     let done = bind_event(&pair);
@@ -94,8 +96,7 @@ fn a_bound_window_exposes_its_part_only() {
 
 #[test]
 fn a_bind_ends_the_previous_context() {
-    let pair = Pair::connected("mw=1", THRESHOLD);
-    let rmr = rmr(&pair);
+    let (pair, rmr) = pair_with_window();
     let (_, first) = bind(&pair, rmr, pair.lmr_handle, pair.triplet(1024, 64), 0);
     let (_, second) = bind(&pair, rmr, pair.lmr_handle, pair.triplet(1024, 64), 0);
     bind_event(&pair);
@@ -107,16 +108,13 @@ fn a_bind_ends_the_previous_context() {
 
 #[test]
 fn query_returns_the_binding_if_any() {
-    let pair = Pair::connected("mw=1", THRESHOLD);
-    let rmr = rmr(&pair);
+    let (pair, rmr) = pair_with_window();
     let mut param = DatRmrParam::zeroed();
     let query = |mask, param: *mut DatRmrParam| call!(pair.dat, rmr_query, rmr, mask, param);
     assert_eq!(query(DAT_RMR_FIELD_PZ_HANDLE, &raw mut param), SUCCESS);
     assert_eq!((param.pz_handle, param.rmr_context), (pair.pz, 0));
-    assert_eq!(
-        query(DAT_RMR_FIELD_LMR_TRIPLET, &raw mut param),
-        0x8006_0026
-    );
+    let refused = query(DAT_RMR_FIELD_LMR_TRIPLET, &raw mut param);
+    assert_eq!(refused, 0x8006_0026);
     assert_eq!(query(0x80, &raw mut param), 0x8006_0026);
     assert_eq!(query(1, ptr::null_mut()), 0x8006_0027);
     let triplet = pair.triplet(8, 16);
@@ -131,7 +129,7 @@ fn a_region_with_windows_is_not_freed_until_they_are_unbound() {
     let lmr = pair.lmr_handle;
     let windows = [rmr(&pair), rmr(&pair)];
     for rmr in windows {
-        assert_eq!(bind(&pair, rmr, lmr, pair.triplet(0, 8), 0).0, SUCCESS);
+        bind_begin(&pair, rmr, 0);
     }
     assert_eq!(call!(pair.dat, lmr_free, lmr), 0x0007_0000);
     // For an unbind the region is ignored, and the context may be omitted.
@@ -153,48 +151,32 @@ fn binds_outside_the_region_or_zone_are_refused() {
     let pair = Pair::connected("mw=1", THRESHOLD);
     let mine = rmr(&pair);
     let lmr = pair.lmr_handle;
-    assert_eq!(
-        bind(&pair, mine, lmr, pair.triplet(4090, 7), 0).0,
-        0x8006_0026
-    );
-    let mut before = pair.triplet(0, 8);
+    let good = pair.triplet(0, 8);
+    let mut before = good;
     before.virtual_address -= 1;
-    assert_eq!(bind(&pair, mine, lmr, before, 0).0, 0x8006_0026);
-    let mut wraps = pair.triplet(0, 8);
+    let mut wraps = good;
     wraps.virtual_address = u64::MAX;
-    assert_eq!(bind(&pair, mine, lmr, wraps, 0).0, 0x8006_0026);
-    assert_eq!(
-        bind(&pair, mine, ptr::null_mut(), pair.triplet(0, 8), 0).0,
-        0x8005_000D
-    );
+    for outside in [pair.triplet(4090, 7), before, wraps] {
+        assert_eq!(bind(&pair, mine, lmr, outside, 0).0, 0x8006_0026);
+    }
+    assert_eq!(bind(&pair, mine, ptr::null_mut(), good, 0).0, 0x8005_000D);
     let mut foreign = ptr::null_mut();
     succeed!(pair.dat, rmr_create, pair.dat.pz(), &raw mut foreign);
-    assert_eq!(
-        bind(&pair, foreign, lmr, pair.triplet(0, 8), 0).0,
-        0x8006_0028
-    );
+    assert_eq!(bind(&pair, foreign, lmr, good, 0).0, 0x8006_0028);
 }
 
 #[test]
 fn a_suppressed_bind_has_no_event() {
-    let pair = Pair::connected("mw=1", THRESHOLD);
-    let rmr = rmr(&pair);
+    let (pair, rmr) = pair_with_window();
     let flags = DAT_COMPLETION_SUPPRESS_FLAG;
-    assert_eq!(
-        bind(&pair, rmr, pair.lmr_handle, pair.triplet(0, 8), flags).0,
-        SUCCESS
-    );
-    assert_eq!(
-        pair.dat.dequeue(pair.ends[0].request).map(drop),
-        Err(0x000D_0000)
-    );
+    bind_begin(&pair, rmr, flags);
+    assert_eq!(pair.dat.dequeue_code(pair.ends[0].request), 0x000D_0000);
     succeed!(pair.dat, rmr_free, rmr);
 }
 
 #[test]
 fn a_refused_bind_names_the_bad_argument() {
-    let pair = Pair::connected("mw=1", THRESHOLD);
-    let rmr = rmr(&pair);
+    let (pair, rmr) = pair_with_window();
     let (lmr, ep) = (pair.lmr_handle, pair.ends[0].ep);
     let (triplet, cookie) = (pair.triplet(0, 8), DatContext::from_u64(COOKIE));
     let (triplet, mut context) = (&raw const triplet, 0);
@@ -211,30 +193,17 @@ fn a_refused_bind_names_the_bad_argument() {
         );
         assert_eq!(bound, code);
     }
-    let code = call!(
-        pair.dat,
-        rmr_bind,
-        rmr,
-        lmr,
-        ptr::null(),
-        0,
-        0,
-        ep,
-        cookie,
-        0,
-        none
-    );
-    assert_eq!(code, 0x8006_0027);
+    let null = ptr::null();
+    refused!(pair.dat, rmr_bind, rmr, lmr, null, 0, 0, ep, cookie, 0, none => 0x8006_0027);
 }
 
 #[test]
 fn a_bind_reports_window_and_cookie_of_a_freed_window() {
     let pair = Pair::connected("mw=1", THRESHOLD);
     let (first, second) = (rmr(&pair), rmr(&pair));
-    let triplet = pair.triplet(0, 8);
-    assert_eq!(bind(&pair, first, pair.lmr_handle, triplet, 0).0, SUCCESS);
+    bind_begin(&pair, first, 0);
     succeed!(pair.dat, rmr_free, first);
-    assert_eq!(bind(&pair, second, pair.lmr_handle, triplet, 0).0, SUCCESS);
+    bind_begin(&pair, second, 0);
     for rmr in [first, second] {
         let done = bind_event(&pair);
         assert_eq!((done.rmr_handle, done.user_cookie.to_u64()), (rmr, COOKIE));
@@ -244,11 +213,9 @@ fn a_bind_reports_window_and_cookie_of_a_freed_window() {
 
 #[test]
 fn a_freed_endpoint_has_no_binds() {
-    let pair = Pair::connected("mw=1", THRESHOLD);
-    let rmr = rmr(&pair);
+    let (pair, rmr) = pair_with_window();
     for flags in [0, DAT_COMPLETION_SUPPRESS_FLAG] {
-        let triplet = pair.triplet(0, 8);
-        assert_eq!(bind(&pair, rmr, pair.lmr_handle, triplet, flags).0, SUCCESS);
+        bind_begin(&pair, rmr, flags);
     }
     succeed!(pair.dat, ep_free, pair.ends[0].ep);
     assert_eq!(pair.dat.ia().binds().len(), 0);
@@ -256,34 +223,23 @@ fn a_freed_endpoint_has_no_binds() {
 
 #[test]
 fn suppressed_binds_do_not_pile_up() {
-    let pair = Pair::connected("mw=1", THRESHOLD);
-    let rmr = rmr(&pair);
+    let (pair, rmr) = pair_with_window();
     let suppress = DAT_COMPLETION_SUPPRESS_FLAG;
     for _ in 0..2000 {
-        let triplet = pair.triplet(0, 8);
-        assert_eq!(
-            bind(&pair, rmr, pair.lmr_handle, triplet, suppress).0,
-            SUCCESS
-        );
+        bind_begin(&pair, rmr, suppress);
     }
     // The limit is the capacity of the queue pair and the EVD, with a margin.
     assert!(pair.dat.ia().binds().len() < 500);
-    assert_eq!(
-        bind(&pair, rmr, pair.lmr_handle, pair.triplet(0, 8), 0).0,
-        SUCCESS
-    );
+    bind_begin(&pair, rmr, 0);
     assert_eq!(bind_event(&pair).user_cookie.to_u64(), COOKIE);
-    assert_eq!(
-        pair.dat.ia().binds().len(),
-        0,
-        "all earlier binds have ended"
-    );
+    let pending = pair.dat.ia().binds().len();
+    assert_eq!(pending, 0, "all earlier binds have ended");
 }
 
 #[test]
 fn of_two_binds_at_once_the_one_that_was_posted_last_is_the_binding() {
     let bench = Bench::new();
-    let pz = handle::pin_handle::<Pz<ScriptedRnic>>(bench.pz.handle()).unwrap();
+    let pz = pinned::<Pz<ScriptedRnic>>(bench.pz.handle());
     let spec = LmrSpec {
         mem_type: DAT_MEM_TYPE_VIRTUAL,
         region: DatRegionDescription {
@@ -296,9 +252,9 @@ fn of_two_binds_at_once_the_one_that_was_posted_last_is_the_binding() {
     let lmr = Lmr::create(&bench.ia, &pz, spec).unwrap().handle();
     let (ep, rmr) = (bench.connected().handle(), Rmr::create(&pz).unwrap());
     let bind = move |len| {
-        let rmr = handle::pin_handle::<Rmr<ScriptedRnic>>(rmr).unwrap();
-        let ep = handle::pin_handle::<Ep<ScriptedRnic>>(ep).unwrap();
-        let lmr = handle::pin_handle::<Lmr<ScriptedRnic>>(lmr).unwrap();
+        let rmr = pinned::<Rmr<ScriptedRnic>>(rmr);
+        let ep = pinned::<Ep<ScriptedRnic>>(ep);
+        let lmr = pinned::<Lmr<ScriptedRnic>>(lmr);
         let args = BindArgs {
             triplet: DatLmrTriplet {
                 virtual_address: 0x1000,
@@ -331,6 +287,6 @@ fn of_two_binds_at_once_the_one_that_was_posted_last_is_the_binding() {
     assert_eq!(second.join().unwrap(), 2);
     let posted = bench.script.calls();
     assert_eq!(posted, [Call::Bind { rkey: 1 }, Call::Bind { rkey: 2 }]);
-    let rmr = handle::pin_handle::<Rmr<ScriptedRnic>>(rmr).unwrap();
+    let rmr = pinned::<Rmr<ScriptedRnic>>(rmr);
     assert_eq!(rmr.query(DAT_RMR_FIELD_ALL).unwrap().rmr_context, 2);
 }

@@ -540,22 +540,17 @@ mod tests {
         }
     }
 
-    const NOTHING: Todo = Todo {
-        engine_listens: None,
-        tick: false,
-    };
-    const LISTEN: Todo = Todo {
-        engine_listens: Some(true),
-        ..NOTHING
-    };
-    const LEAVE: Todo = Todo {
-        engine_listens: Some(false),
-        ..NOTHING
-    };
-    const TICK: Todo = Todo {
-        tick: true,
-        ..NOTHING
-    };
+    const fn to_do(engine_listens: Option<bool>, tick: bool) -> Todo {
+        Todo {
+            engine_listens,
+            tick,
+        }
+    }
+
+    const NOTHING: Todo = to_do(None, false);
+    const LISTEN: Todo = to_do(Some(true), false);
+    const LEAVE: Todo = to_do(Some(false), false);
+    const TICK: Todo = to_do(None, true);
 
     /// An arbiter of a descriptor that the engine serves.
     fn arbiter(soon: Duration) -> Arbiter {

@@ -99,11 +99,8 @@ impl<R: Rnic> Csp<R> {
 
     /// Implements `dat_csp_free`. Requests that were delivered stay valid.
     pub fn free(this: &Pinned<Self>) -> DatResult {
-        if this.end() {
-            Ok(())
-        } else {
-            Err(DatError::invalid_handle(DAT_INVALID_HANDLE_CSP))
-        }
+        let ended = this.end().then_some(());
+        ended.ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_CSP))
     }
 
     /// Called when a peer requests a connection.

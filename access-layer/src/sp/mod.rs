@@ -25,7 +25,8 @@ use std::sync::Arc;
 
 use dat_abi::*;
 
-use crate::cr::Cr;
+use crate::cr::{Cr, NewCr, Pending};
+use crate::ep::state::{CrId, SpId};
 use crate::ep::{Ep, Held};
 use crate::error::{DatError, DatResult};
 use crate::evd::{Evd, RequestRefused};
@@ -110,6 +111,24 @@ fn post_only_request<R: Rnic>(
     if post_request(ia, evd, cr, sp, conn_qual, info) == Err(RequestRefused) {
         evd.report_full();
     }
+}
+
+/// Makes the request of a service point `sp` that has reserved its endpoint.
+fn make_reserved_cr<R: Rnic>(
+    ia: &Arc<Ia<R>>,
+    sp: Handle,
+    ep: Handle,
+    pending: Pending<R>,
+    info: &RequestInfo<'_>,
+) -> DatResult<Arc<Cr<R>>> {
+    let reservation = ia.reserve()?;
+    let cr = CrId(reservation.handle().as_token());
+    let reserved = handle::pin_handle::<Ep<R>>(ep);
+    let reserved = reserved.ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_EP))?;
+    reserved.request(SpId(sp.as_token()), cr)?;
+    let ep = Some(ep);
+    Cr::install(ia, reservation, NewCr { pending, ep }, info)
+        .inspect_err(|_| Ep::reject(&reserved, cr))
 }
 
 /// Logs why a request was not delivered to the consumer. To the peer the service seems not to

@@ -108,11 +108,8 @@ impl<R: Rnic> Psp<R> {
 
     /// Implements `dat_psp_free`. Requests that were delivered stay valid.
     pub fn free(this: &Pinned<Self>) -> DatResult {
-        if this.end() {
-            Ok(())
-        } else {
-            Err(DatError::invalid_handle(DAT_INVALID_HANDLE_PSP))
-        }
+        let ended = this.end().then_some(());
+        ended.ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_PSP))
     }
 
     /// Called when a peer requests a connection.

@@ -6,10 +6,10 @@ use dat_abi::*;
 use host::locks::IgnorePoison as _;
 
 use super::psp::listen_error;
-use super::{check_ep, hold_cr_evd, log_refusal, post_only_request};
+use super::{check_ep, hold_cr_evd, log_refusal, make_reserved_cr, post_only_request};
 use crate::addr::port_of;
-use crate::cr::{Cr, NewCr, Pending};
-use crate::ep::state::{CrId, SpId};
+use crate::cr::{Cr, Pending};
+use crate::ep::state::SpId;
 use crate::ep::{Ep, Held};
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
@@ -133,11 +133,8 @@ impl<R: Rnic> Rsp<R> {
     /// Implements `dat_rsp_free`, before, during or after the arrival of the request. An endpoint
     /// that is still reserved returns to the consumer.
     pub fn free(this: &Pinned<Self>) -> DatResult {
-        if this.end() {
-            Ok(())
-        } else {
-            Err(DatError::invalid_handle(DAT_INVALID_HANDLE_RSP))
-        }
+        let ended = this.end().then_some(());
+        ended.ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_RSP))
     }
 
     /// Called when a peer requests a connection. The first request is delivered; all others are
@@ -161,19 +158,11 @@ impl<R: Rnic> Rsp<R> {
     }
 
     fn make_cr(&self, request: R::ConnReq, info: &RequestInfo<'_>) -> DatResult<Arc<Cr<R>>> {
-        let reservation = self.ia.reserve()?;
-        let cr = CrId(reservation.handle().as_token());
-        let ep = handle::pin_handle::<Ep<R>>(self.ep)
-            .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_EP))?;
-        ep.request(SpId(self.handle.as_token()), cr)?;
-        let new = NewCr {
-            pending: Pending {
-                request,
-                socket: None,
-            },
-            ep: Some(self.ep),
+        let pending = Pending {
+            request,
+            socket: None,
         };
-        Cr::install(&self.ia, reservation, new, info).inspect_err(|_| Ep::reject(&ep, cr))
+        make_reserved_cr(&self.ia, self.handle, self.ep, pending, info)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<R>> {
@@ -240,19 +229,11 @@ mod tests {
         ];
         for (state, listening, request, end) in rows {
             let mut service = state();
-            assert_eq!(
-                (service.on_listening(2), service),
-                listening,
-                "{:?}",
-                state()
-            );
+            let after = (service.on_listening(2), service);
+            assert_eq!(after, listening, "{:?}", state());
             let mut service = state();
-            assert_eq!(
-                (service.on_request(), service),
-                (request, Closed),
-                "{:?}",
-                state()
-            );
+            let after = (service.on_request(), service);
+            assert_eq!(after, (request, Closed), "{:?}", state());
             let mut service = state();
             assert_eq!((service.on_end(), service), (end, Closed), "{:?}", state());
         }

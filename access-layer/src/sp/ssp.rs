@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use dat_abi::*;
 use host::locks::IgnorePoison as _;
 
-use super::{Arrival, arrival_event, check_ep, hold_cr_evd, log_refusal, post_only_request};
+use super::{
+    Arrival, arrival_event, check_ep, hold_cr_evd, log_refusal, make_reserved_cr, post_only_request,
+};
 use crate::consumer_socket::{ConsumerSocket, Owner, log_no_sockets};
-use crate::cr::{Cr, NewCr, Pending};
-use crate::ep::state::{CrId, SpId};
+use crate::cr::{Cr, Pending};
+use crate::ep::state::SpId;
 use crate::ep::{Ep, Held};
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
@@ -180,11 +182,8 @@ impl<R: Rnic> Ssp<R> {
     /// Implements `dat_iw_ssp_free` (section 3.1.2). "The destruction of SSP has no effect on the
     /// connectivity of its socket", and none on a connection request that was delivered.
     pub(crate) fn free(this: &Pinned<Self>) -> DatResult {
-        if this.end() {
-            Ok(())
-        } else {
-            Err(DatError::invalid_handle(DAT_NO_SUBTYPE))
-        }
+        let ended = this.end().then_some(());
+        ended.ok_or(DatError::invalid_handle(DAT_NO_SUBTYPE))
     }
 
     /// Called when the peer has sent its MPA request: the one connection request of this service
@@ -242,19 +241,11 @@ impl<R: Rnic> Ssp<R> {
         info: &RequestInfo<'_>,
     ) -> DatResult<Arc<Cr<R>>> {
         debug_assert_eq!(socket.owner(), Owner::Cr);
-        let reservation = self.ia.reserve()?;
-        let cr = CrId(reservation.handle().as_token());
-        let ep = handle::pin_handle::<Ep<R>>(self.ep)
-            .ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_EP))?;
-        ep.request(SpId(self.handle.as_token()), cr)?;
-        let new = NewCr {
-            pending: Pending {
-                request,
-                socket: Some(socket),
-            },
-            ep: Some(self.ep),
+        let pending = Pending {
+            request,
+            socket: Some(socket),
         };
-        Cr::install(&self.ia, reservation, new, info).inspect_err(|_| Ep::reject(&ep, cr))
+        make_reserved_cr(&self.ia, self.handle, self.ep, pending, info)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<R>> {
@@ -372,25 +363,17 @@ mod tests {
             assert_eq!((after.on_armed(2), after), armed, "{what:?}");
             let mut after = state();
             let owner = after.on_request().map(|socket| socket.owner());
-            assert_eq!(
-                (owner, after),
-                (has_socket.then_some(Owner::Cr), NonOperational)
-            );
+            assert_eq!(owner, has_socket.then_some(Owner::Cr));
+            assert_eq!(after, NonOperational);
             let mut after = state();
-            assert_eq!(
-                (after.on_down(), after),
-                (has_socket, NonOperational),
-                "{what:?}"
-            );
+            let down = (after.on_down(), after);
+            assert_eq!(down, (has_socket, NonOperational), "{what:?}");
             let mut after = state();
             let failed = (after.on_arm_failed(), after);
             assert_eq!(failed, (has_socket, NonOperational), "{what:?}");
             let mut after = state();
-            assert_eq!(
-                (after.on_freed(), after),
-                (disarm, NonOperational),
-                "{what:?}"
-            );
+            let freed = (after.on_freed(), after);
+            assert_eq!(freed, (disarm, NonOperational), "{what:?}");
         }
     }
 }

@@ -6,9 +6,9 @@ use crate::ep::{Ep, EpParts};
 use crate::evd::Evd;
 use crate::fake_rnic::FakeRnic;
 use crate::handle::{self, Kind};
-use crate::harness::{Dat, SUCCESS, call, refused, succeed};
+use crate::harness::{Dat, SUCCESS, async_error, call, refused, succeed};
 use crate::rnic::{AsyncEvent, RnicError, SrqToken};
-use crate::scripted_rnic::{Bench, ScriptedRnic};
+use crate::scripted_rnic::{Bench, ScriptedRnic, pinned};
 use crate::srq::Srq;
 
 const GOOD: DatSrqAttr = DatSrqAttr {
@@ -83,10 +83,8 @@ fn query_resize_and_watermark_answer_as_documented() {
     let (_, srq) = create(&dat, pz, GOOD);
     let mut param = DatSrqParam::zeroed();
     succeed!(dat, srq_query, srq, DAT_SRQ_FIELD_ALL, &raw mut param);
-    assert_eq!(
-        (param.srq_state, param.pz_handle),
-        (DAT_SRQ_STATE_OPERATIONAL, pz)
-    );
+    assert_eq!(param.srq_state, DAT_SRQ_STATE_OPERATIONAL);
+    assert_eq!(param.pz_handle, pz);
     assert_eq!((param.max_recv_dtos, param.available_dto_count), (8, 0));
     assert_eq!(call!(dat, srq_query, srq, 1, ptr::null_mut()), 0x8006_0027);
     refused!(dat, srq_query, srq, 0x100, &raw mut param => 0x8006_0026);
@@ -144,8 +142,7 @@ fn reported(
     dat.ia().rnic().raise(event(SrqToken(srq.addr() as u64)));
     dat.ia().rnic().settle();
     let event = dat.dequeue(dat.async_evd).ok()?;
-    // SAFETY: asynchronous events use this member.
-    let error = unsafe { event.event_data.asynch_error_event_data };
+    let error = async_error(&event);
     assert_eq!(error.dat_handle, srq);
     Some((event.event_number, error.reason))
 }
@@ -154,17 +151,15 @@ fn reported(
 fn the_low_watermark_is_reported() {
     let dat = Dat::open_with("srq=4");
     let (_, srq) = create(&dat, dat.pz(), GOOD);
-    assert_eq!(
-        reported(&dat, srq, AsyncEvent::SrqLimit),
-        Some((DAT_ASYNC_ERROR_EP_BROKEN, DAT_SRQ_LOW_WATERMARK_EVENT))
-    );
+    let expected = (DAT_ASYNC_ERROR_EP_BROKEN, DAT_SRQ_LOW_WATERMARK_EVENT);
+    assert_eq!(reported(&dat, srq, AsyncEvent::SrqLimit), Some(expected));
 }
 
 #[test]
 fn the_low_watermark_of_a_new_queue_is_reported_although_it_is_reached_at_once() {
     let bench = Bench::new();
     let own = bench.ia.own_async_evd().unwrap();
-    let events = handle::pin_handle::<Evd<ScriptedRnic>>(own).unwrap();
+    let events = pinned::<Evd<ScriptedRnic>>(own);
     let pz = handle::pin_handle(bench.pz.handle()).unwrap();
     let attr = DatSrqAttr {
         low_watermark: 4,
@@ -172,8 +167,7 @@ fn the_low_watermark_of_a_new_queue_is_reported_although_it_is_reached_at_once()
     };
     let srq = Srq::create(&bench.ia, &pz, &attr).unwrap();
     let event = events.dequeue().unwrap();
-    // SAFETY: asynchronous events use this member.
-    let error = unsafe { event.event_data.asynch_error_event_data };
+    let error = async_error(&event);
     assert_eq!(error.dat_handle, srq.as_dat());
     assert_eq!(error.reason, DAT_SRQ_LOW_WATERMARK_EVENT);
     bench.refuse(RnicError::NotSupported("limits"));
@@ -185,10 +179,8 @@ fn the_low_watermark_of_a_new_queue_is_reported_although_it_is_reached_at_once()
 fn a_failed_queue_is_reported_once_and_refuses_work() {
     let dat = Dat::open_with("srq=4");
     let (_, srq) = create(&dat, dat.pz(), GOOD);
-    assert_eq!(
-        reported(&dat, srq, AsyncEvent::SrqFailed),
-        Some((DAT_ASYNC_ERROR_EP_BROKEN, DAT_SRQ_TRANSFER_TO_ERROR))
-    );
+    let expected = (DAT_ASYNC_ERROR_EP_BROKEN, DAT_SRQ_TRANSFER_TO_ERROR);
+    assert_eq!(reported(&dat, srq, AsyncEvent::SrqFailed), Some(expected));
     assert_eq!(reported(&dat, srq, AsyncEvent::SrqFailed), None);
     let mut param = DatSrqParam::zeroed();
     let query = call!(dat, srq_query, srq, DAT_SRQ_FIELD_ALL, &raw mut param);
@@ -200,11 +192,8 @@ fn a_failed_queue_is_reported_once_and_refuses_work() {
     assert_eq!(call!(dat, srq_resize, srq, 9), 0x8007_0056);
     assert_eq!(call!(dat, srq_set_lw, srq, 1), 0x8007_0056);
     let user = dat.pin::<Srq<FakeRnic>>(srq).add_user();
-    assert_eq!(
-        user.unwrap_err().code().0,
-        0x8007_0056,
-        "used by an endpoint"
-    );
+    let refused = user.unwrap_err().code().0;
+    assert_eq!(refused, 0x8007_0056, "used by an endpoint");
     succeed!(dat, srq_free, srq);
 }
 

@@ -174,18 +174,26 @@ pub(crate) unsafe fn ep_disconnect<R: Rnic>(ep: DatEpHandle, flags: DatCloseFlag
     pin_ep::<R>(ep)?.disconnect(flags)
 }
 
-pub(crate) unsafe fn ep_post_send<R: Rnic>(
-    ep: DatEpHandle,
-    num_segments: DatCount,
-    local_iov: *mut DatLmrTriplet,
-    cookie: DatDtoCookie,
-    flags: DatCompletionFlags,
-) -> DatResult {
-    let ep = pin_ep::<R>(ep)?;
-    // SAFETY: by the contract of all thunks; the list is not used after the call.
-    let sgl = unsafe { segments(num_segments, local_iov) }?;
-    ep.post_send(sgl, cookie.to_u64(), flags)
+/// Posts of a message: the segments that it is sent from or received into.
+macro_rules! post_message {
+    ($thunk:ident, $post:ident) => {
+        pub(crate) unsafe fn $thunk<R: Rnic>(
+            ep: DatEpHandle,
+            num_segments: DatCount,
+            local_iov: *mut DatLmrTriplet,
+            cookie: DatDtoCookie,
+            flags: DatCompletionFlags,
+        ) -> DatResult {
+            let ep = pin_ep::<R>(ep)?;
+            // SAFETY: by the contract of all thunks; the list is not used after the call.
+            let sgl = unsafe { segments(num_segments, local_iov) }?;
+            ep.$post(sgl, cookie.to_u64(), flags)
+        }
+    };
 }
+
+post_message!(ep_post_send, post_send);
+post_message!(ep_post_recv, post_recv);
 
 pub(crate) unsafe fn ep_post_send_with_invalidate<R: Rnic>(
     ep: DatEpHandle,
@@ -203,50 +211,29 @@ pub(crate) unsafe fn ep_post_send_with_invalidate<R: Rnic>(
     ep.post_send_with_invalidate(sgl, cookie.to_u64(), flags, invalidate)
 }
 
-pub(crate) unsafe fn ep_post_recv<R: Rnic>(
-    ep: DatEpHandle,
-    num_segments: DatCount,
-    local_iov: *mut DatLmrTriplet,
-    cookie: DatDtoCookie,
-    flags: DatCompletionFlags,
-) -> DatResult {
-    let ep = pin_ep::<R>(ep)?;
-    // SAFETY: by the contract of all thunks; the list is not used after the call.
-    let sgl = unsafe { segments(num_segments, local_iov) }?;
-    ep.post_recv(sgl, cookie.to_u64(), flags)
+/// Posts of a transfer between segments and the memory of the peer.
+macro_rules! post_rdma {
+    ($thunk:ident, $post:ident) => {
+        pub(crate) unsafe fn $thunk<R: Rnic>(
+            ep: DatEpHandle,
+            num_segments: DatCount,
+            local_iov: *mut DatLmrTriplet,
+            cookie: DatDtoCookie,
+            remote: *const DatRmrTriplet,
+            flags: DatCompletionFlags,
+        ) -> DatResult {
+            let ep = pin_ep::<R>(ep)?;
+            // SAFETY: by the contract of all thunks; the list is not used after the call.
+            let sgl = unsafe { segments(num_segments, local_iov) }?;
+            // SAFETY: by the contract of all thunks.
+            let remote = unsafe { read(remote, 5) }?;
+            ep.$post(sgl, cookie.to_u64(), &remote, flags)
+        }
+    };
 }
 
-pub(crate) unsafe fn ep_post_rdma_read<R: Rnic>(
-    ep: DatEpHandle,
-    num_segments: DatCount,
-    local_iov: *mut DatLmrTriplet,
-    cookie: DatDtoCookie,
-    remote: *const DatRmrTriplet,
-    flags: DatCompletionFlags,
-) -> DatResult {
-    let ep = pin_ep::<R>(ep)?;
-    // SAFETY: by the contract of all thunks; the list is not used after the call.
-    let sgl = unsafe { segments(num_segments, local_iov) }?;
-    // SAFETY: by the contract of all thunks.
-    let remote = unsafe { read(remote, 5) }?;
-    ep.post_rdma_read(sgl, cookie.to_u64(), &remote, flags)
-}
-
-pub(crate) unsafe fn ep_post_rdma_write<R: Rnic>(
-    ep: DatEpHandle,
-    num_segments: DatCount,
-    local_iov: *mut DatLmrTriplet,
-    cookie: DatDtoCookie,
-    remote: *const DatRmrTriplet,
-    flags: DatCompletionFlags,
-) -> DatResult {
-    let ep = pin_ep::<R>(ep)?;
-    // SAFETY: by the contract of all thunks; the list is not used after the call.
-    let sgl = unsafe { segments(num_segments, local_iov) }?;
-    // SAFETY: by the contract of all thunks.
-    let remote = unsafe { read(remote, 5) }?;
-    ep.post_rdma_write(sgl, cookie.to_u64(), &remote, flags)
-}
+post_rdma!(ep_post_rdma_read, post_rdma_read);
+post_rdma!(ep_post_rdma_write, post_rdma_write);
 
 pub(crate) unsafe fn ep_post_rdma_read_to_rmr<R: Rnic>(
     ep: DatEpHandle,

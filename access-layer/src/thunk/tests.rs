@@ -183,18 +183,9 @@ fn handles_among_the_other_arguments_are_checked() {
         dat, lmr_create, dat.ia, 0, region, 8, bad, 0, 0, out, none, none, none64, none64
     );
     assert_eq!(code, 0x8005_000F);
+    let (ia, attr) = (dat.ia, ptr::null());
     let create = |pz, recv, request, connect| {
-        call!(
-            dat,
-            ep_create,
-            dat.ia,
-            pz,
-            recv,
-            request,
-            connect,
-            ptr::null(),
-            out
-        )
+        call!(dat, ep_create, ia, pz, recv, request, connect, attr, out)
     };
     assert_eq!(create(bad, null(), null(), null()), 0x8005_000F);
     assert_eq!(create(pz, bad, null(), null()), 0x8005_0016);
@@ -256,14 +247,10 @@ fn objects_begin_with_the_address_of_their_provider() {
         let word = unsafe { handle.cast::<*const DatProvider>().read() };
         assert!(ptr::eq(word, dat.provider));
     }
-    assert_eq!(
-        dat.pin::<Evd<FakeRnic>>(dat.async_evd).handle().as_dat(),
-        dat.async_evd
-    );
-    assert_eq!(
-        dat.pin::<Cno<FakeRnic>>(dat.cno()).query().ia_handle,
-        dat.ia
-    );
+    let handle = dat.pin::<Evd<FakeRnic>>(dat.async_evd).handle().as_dat();
+    assert_eq!(handle, dat.async_evd);
+    let ia = dat.pin::<Cno<FakeRnic>>(dat.cno()).query().ia_handle;
+    assert_eq!(ia, dat.ia);
 }
 
 #[test]
@@ -302,10 +289,7 @@ fn an_endpoint_can_be_modified_any_number_of_times() {
         // Each change replaces the queue pair.
         param.ep_attr.max_recv_dtos = 16 + round % 2;
         let mask = DAT_EP_FIELD_EP_ATTR_MAX_RECV_DTOS;
-        assert_eq!(
-            call!(dat, ep_modify, end.ep, mask, &raw const param),
-            SUCCESS,
-            "{round}"
-        );
+        let code = call!(dat, ep_modify, end.ep, mask, &raw const param);
+        assert_eq!(code, SUCCESS, "{round}");
     }
 }

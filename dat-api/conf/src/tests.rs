@@ -2,6 +2,10 @@ use super::*;
 
 const GOOD: &str = "ia u2.0 nonthreadsafe default lib.so dapl.2.0 \"p 0\" \"\"";
 
+fn words(text: &str) -> Vec<&str> {
+    text.split(' ').collect()
+}
+
 fn one(line: &str) -> Entry {
     let parsed = parse(line.as_bytes());
     assert_eq!(parsed.diagnostics, [], "{line}");
@@ -14,30 +18,13 @@ fn rejected(line: &str) -> Diagnostic {
     let parsed = parse(format!("{line}\n{GOOD}\n").as_bytes());
     assert_eq!(parsed.entries.len(), 1, "{line}: {:?}", parsed.entries);
     assert_eq!(parsed.entries[0].ia_name.as_c_str(), c"ia");
-    assert_eq!(
-        parsed.diagnostics.len(),
-        1,
-        "{line}: {:?}",
-        parsed.diagnostics
-    );
-    parsed
-        .diagnostics
-        .into_iter()
-        .next()
-        .expect("one diagnostic")
+    let one = <[_; 1]>::try_from(parsed.diagnostics);
+    let [diagnostic] = one.unwrap_or_else(|found| panic!("{line}: {found:?}"));
+    diagnostic
 }
 
 fn with_field(index: usize, value: &str) -> String {
-    let mut fields = [
-        "ia",
-        "u2.0",
-        "nonthreadsafe",
-        "default",
-        "lib.so",
-        "dapl.2.0",
-        "\"p 0\"",
-        "\"\"",
-    ];
+    let mut fields = words("ia u2.0 nonthreadsafe default lib.so dapl.2.0 p \"\"");
     fields[index] = value;
     fields.join(" ")
 }
@@ -72,26 +59,11 @@ fn api_versions() {
         let entry = one(&with_field(1, text));
         assert_eq!((entry.major, entry.minor), version, "{text}");
     }
-    for text in [
-        "U2.0",
-        "2.0",
-        "u",
-        "u.0",
-        "u0x2.0",
-        "u+2.0",
-        "u-2.0",
-        "u2.0.0",
-        "u2.0a",
-        "u2a",
-        "\"\"",
-        "u99999999999.0",
-    ] {
+    let bad = "U2.0 2.0 u u.0 u0x2.0 u+2.0 u-2.0 u2.0.0 u2.0a u2a \"\" u99999999999.0";
+    for text in words(bad) {
         let diagnostic = rejected(&with_field(1, text));
-        assert_eq!(
-            (diagnostic.field, diagnostic.reason),
-            (Field::ApiVersion, Reason::ApiVersion),
-            "{text}"
-        );
+        assert_eq!(diagnostic.field, Field::ApiVersion, "{text}");
+        assert_eq!(diagnostic.reason, Reason::ApiVersion, "{text}");
         assert_eq!((diagnostic.line, diagnostic.column), (1, 4));
     }
 }
@@ -103,33 +75,19 @@ fn thread_safety_and_default_match_by_prefix() {
     assert!(one(&with_field(3, "defaulty")).default);
     assert!(!one(&with_field(3, "nondefaulty")).default);
     for text in ["thread", "ThreadSafe", "nonthreadsaf", "non", "\"\""] {
-        assert_eq!(
-            rejected(&with_field(2, text)).field,
-            Field::ThreadSafety,
-            "{text}"
-        );
+        let field = rejected(&with_field(2, text)).field;
+        assert_eq!(field, Field::ThreadSafety, "{text}");
     }
     for text in ["defaul", "DEFAULT", "nondefaul"] {
-        assert_eq!(
-            rejected(&with_field(3, text)).field,
-            Field::Default,
-            "{text}"
-        );
+        let field = rejected(&with_field(3, text)).field;
+        assert_eq!(field, Field::Default, "{text}");
     }
 }
 
 #[test]
 fn provider_versions_have_three_parts() {
     one(&with_field(5, "dat-rs.1.0"));
-    for text in [
-        "dapl",
-        "dapl.2",
-        "dapl.2.",
-        "dapl.x.0",
-        "dapl.2.0x",
-        "dapl..0",
-        ".2.0",
-    ] {
+    for text in words("dapl dapl.2 dapl.2. dapl.x.0 dapl.2.0x dapl..0 .2.0") {
         let diagnostic = rejected(&with_field(5, text));
         assert_eq!(diagnostic.reason, Reason::ProviderVersion, "{text}");
     }
@@ -146,23 +104,16 @@ fn missing_and_extra_fields_are_reported() {
         Field::IaParams,
         Field::PlatformParams,
     ];
-    let words: Vec<&str> = "ia u2.0 nonthreadsafe default lib.so dapl.2.0 p ''"
-        .split(' ')
-        .collect();
+    let words = words("ia u2.0 nonthreadsafe default lib.so dapl.2.0 p ''");
     for (count, field) in (1..).zip(fields) {
         let line = words[..count].join(" ");
         let diagnostic = rejected(&line);
-        assert_eq!(
-            (diagnostic.field, diagnostic.reason),
-            (field, Reason::Missing),
-            "{line}"
-        );
+        assert_eq!(diagnostic.field, field, "{line}");
+        assert_eq!(diagnostic.reason, Reason::Missing, "{line}");
     }
     let diagnostic = rejected(&format!("{GOOD} extra"));
-    assert_eq!(
-        (diagnostic.field, diagnostic.reason),
-        (Field::LineEnd, Reason::ExtraText)
-    );
+    assert_eq!(diagnostic.field, Field::LineEnd);
+    assert_eq!(diagnostic.reason, Reason::ExtraText);
 }
 
 #[test]
@@ -173,10 +124,8 @@ fn a_carriage_return_is_an_extra_token() {
 
 #[test]
 fn names_have_at_most_255_characters_and_may_be_empty() {
-    assert_eq!(
-        one(&with_field(0, &"n".repeat(255))).ia_name.count_bytes(),
-        255
-    );
+    let longest = one(&with_field(0, &"n".repeat(255)));
+    assert_eq!(longest.ia_name.count_bytes(), 255);
     let diagnostic = rejected(&with_field(0, &"n".repeat(256)));
     assert_eq!(diagnostic.reason, Reason::NameTooLong { len: 256 });
     assert_eq!(one(&with_field(0, "\"\"")).ia_name.as_c_str(), c"");
@@ -187,43 +136,30 @@ fn comments_start_only_where_a_token_could() {
     one(&format!("{GOOD} # a comment"));
     one(&format!("{GOOD}# a comment"));
     assert_eq!(one(&with_field(0, "a#b")).ia_name.as_c_str(), c"a#b");
-    assert!(
-        parse(b"# only a comment\n  # another\n\t\n\n")
-            .entries
-            .is_empty()
-    );
+    let comments = parse(b"# only a comment\n  # another\n\t\n\n");
+    assert!(comments.entries.is_empty());
     assert_eq!(rejected("ia # u2.0 nonthreadsafe").reason, Reason::Missing);
 }
 
 #[test]
 fn quotes_may_contain_blanks_and_escapes() {
     assert_eq!(one(&with_field(0, r#""a b""#)).ia_name.as_c_str(), c"a b");
-    assert_eq!(
-        one(&with_field(0, r#""a\"b\\\c""#)).ia_name.as_c_str(),
-        c"a\"b\\c"
-    );
+    let entry = one(&with_field(0, r#""a\"b\\\c""#));
+    assert_eq!(entry.ia_name.as_c_str(), c"a\"b\\c");
     assert_eq!(one(&with_field(0, r"a\b")).ia_name.as_c_str(), c"a\\b");
     // The quote ends the word: the version field is then `u2.0` in quotes.
-    assert_eq!(
-        one(r#"ia"u2.0"nonthreadsafe default lib.so dapl.2.0"p 0""""#)
-            .ia_name
-            .as_c_str(),
-        c"ia"
-    );
+    let entry = one(r#"ia"u2.0"nonthreadsafe default lib.so dapl.2.0"p 0""""#);
+    assert_eq!(entry.ia_name.as_c_str(), c"ia");
 }
 
 #[test]
 fn an_open_quote_ends_at_the_end_of_its_line() {
     let diagnostic = rejected(&with_field(6, "\"p 0"));
-    assert_eq!(
-        (diagnostic.field, diagnostic.reason),
-        (Field::PlatformParams, Reason::OpenQuote)
-    );
+    assert_eq!(diagnostic.field, Field::PlatformParams);
+    assert_eq!(diagnostic.reason, Reason::OpenQuote);
     let diagnostic = rejected("ia u2.0 nonthreadsafe default lib.so dapl.2.0 \"p 0 ");
-    assert_eq!(
-        (diagnostic.field, diagnostic.reason),
-        (Field::IaParams, Reason::OpenQuote)
-    );
+    assert_eq!(diagnostic.field, Field::IaParams);
+    assert_eq!(diagnostic.reason, Reason::OpenQuote);
     assert_eq!(parse(b"ia \"").diagnostics.len(), 1);
     assert_eq!(parse(b"ia \"\\").diagnostics.len(), 1);
 }
@@ -231,12 +167,8 @@ fn an_open_quote_ends_at_the_end_of_its_line() {
 #[test]
 fn white_space_and_a_missing_final_newline_do_not_matter() {
     one(&format!(" \t{}\t ", GOOD.replace(' ', "\t ")).replace("\"p\t 0\"", "\"p 0\""));
-    assert_eq!(
-        parse(format!("\n\n{GOOD}\n\n{GOOD}").as_bytes())
-            .entries
-            .len(),
-        2
-    );
+    let both = parse(format!("\n\n{GOOD}\n\n{GOOD}").as_bytes());
+    assert_eq!(both.entries.len(), 2);
 }
 
 #[test]

@@ -243,10 +243,8 @@ fn flags_are_those_of_the_program() {
             let status = rustix::fs::fcntl_getfl(&socket).unwrap();
             assert_eq!(status.contains(rustix::fs::OFlags::NONBLOCK), nonblocking);
             let descriptor = rustix::io::fcntl_getfd(&socket).unwrap();
-            assert_eq!(
-                descriptor.contains(rustix::io::FdFlags::CLOEXEC),
-                close_on_exec
-            );
+            let closes = descriptor.contains(rustix::io::FdFlags::CLOEXEC);
+            assert_eq!(closes, close_on_exec);
         }
     }
 }

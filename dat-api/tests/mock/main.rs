@@ -149,18 +149,22 @@ struct Objects {
     ep: Ep,
 }
 
+fn ep(pz: &Pz, transfers: &Evd, connect: &Evd) -> Ep {
+    let evds = EpEvds {
+        recv: transfers,
+        request: transfers,
+        connect,
+    };
+    Ep::create(pz, evds, None).unwrap()
+}
+
 fn objects() -> Objects {
     let ia = Ia::open("mock").unwrap();
     let pz = Pz::create(&ia).unwrap();
     let transfers = Evd::create(&ia, 8, EvdFlags::DTO).unwrap();
     let connections = Evd::create(&ia, 8, EvdFlags::CONNECTION).unwrap();
     let requests = Evd::create(&ia, 8, EvdFlags::CONNECTION_REQUEST).unwrap();
-    let evds = EpEvds {
-        recv: &transfers,
-        request: &transfers,
-        connect: &connections,
-    };
-    let ep = Ep::create(&pz, evds, None).unwrap();
+    let ep = ep(&pz, &transfers, &connections);
     Objects {
         ia,
         pz,
@@ -191,10 +195,8 @@ fn provider_closes(number: i32) {
 fn a_name_that_is_not_registered_is_refused_with_names_and_advice() {
     let _mock = Mock::new();
     let text = Ia::open("nobody").unwrap_err().to_string();
-    assert!(
-        text.contains("DAT_PROVIDER_NOT_FOUND / DAT_NAME_NOT_REGISTERED"),
-        "{text}"
-    );
+    let is_named = text.contains("DAT_PROVIDER_NOT_FOUND / DAT_NAME_NOT_REGISTERED");
+    assert!(is_named, "{text}");
     assert!(text.contains("dat.conf"), "{text}");
 }
 
@@ -225,12 +227,10 @@ fn posted_memory_lives_as_long_as_the_endpoint() {
     let (mock, all) = start();
     let region = Region::create(&all.pz, 64, Privileges::LOCAL).unwrap();
     let segment = [region.segment(0, 64).unwrap()];
-    all.ep
-        .post_send(&segment, 1, CompletionFlags::DEFAULT)
-        .unwrap();
-    all.ep
-        .post_send(&segment, 2, CompletionFlags::DEFAULT)
-        .unwrap();
+    for cookie in [1, 2] {
+        let posted = all.ep.post_send(&segment, cookie, CompletionFlags::DEFAULT);
+        posted.unwrap();
+    }
     drop(region);
     assert!(!mock.log().contains("lmr"));
     drop(all);
@@ -264,15 +264,10 @@ fn waiting_for_one_completion_leaves_the_others_in_order() {
         other => panic!("{other:?}"),
     };
     let id = all.ep.id();
-    assert_eq!(
-        all.transfers.wait_completion(id, 3, SOON).unwrap().cookie,
-        3
-    );
+    let waited = |due| all.transfers.wait_completion(id, due, SOON).unwrap().cookie;
+    assert_eq!(waited(3), 3);
     assert_eq!(cookie(all.transfers.dequeue().unwrap()), 1);
-    assert_eq!(
-        all.transfers.wait_completion(id, 4, SOON).unwrap().cookie,
-        4
-    );
+    assert_eq!(waited(4), 4);
     assert_eq!(cookie(all.transfers.wait(SOON).unwrap()), 2);
     assert!(all.transfers.dequeue().unwrap().is_none());
     assert!(matches!(
@@ -323,10 +318,8 @@ fn an_established_connection_keeps_the_socket_to_its_end() {
     mock.put_connection(&all.ep, DAT_CONNECTION_EVENT_ESTABLISHED);
     all.ep.connect_socket(ours, SOON, b"").unwrap();
     mock.put_connection(&all.ep, DAT_CONNECTION_EVENT_DISCONNECTED);
-    assert_eq!(
-        all.ep.wait_disconnected(SOON).unwrap(),
-        ConnectionKind::Disconnected
-    );
+    let end = all.ep.wait_disconnected(SOON).unwrap();
+    assert_eq!(end, ConnectionKind::Disconnected);
     assert!(all.ep.take_socket().is_none());
     provider_closes(mock.passed_socket());
 }
@@ -375,6 +368,15 @@ fn requested(mock: &Mock, all: &Objects) -> (Ssp, UnixStream) {
     (ssp, peer)
 }
 
+/// Returns the next event, which must be a request of the reserved endpoint.
+fn unread_request(all: &Objects) -> Cr {
+    let Some(Event::ConnectionRequest(request)) = all.requests.dequeue().unwrap() else {
+        panic!("no request");
+    };
+    assert_eq!(request.reserved_ep().map(Ep::id), Some(all.ep.id()));
+    request
+}
+
 #[test]
 fn a_service_point_without_request_returns_the_socket() {
     let (mock, all) = start();
@@ -382,10 +384,8 @@ fn a_service_point_without_request_returns_the_socket() {
     let number = ours.as_raw_fd();
     let ssp = Ssp::create(ours, &all.ep, &all.requests, b"go").unwrap();
     assert_eq!(mock.passed_socket(), number);
-    assert!(matches!(
-        ssp.wait_request(SOON),
-        Err(SspWaitError::TimedOut)
-    ));
+    let waited = ssp.wait_request(SOON);
+    assert!(matches!(waited, Err(SspWaitError::TimedOut)));
     assert!(is_connected(ssp.free().unwrap().unwrap(), &mut peer));
     assert_eq!(mock.log(), "ssp");
 }
@@ -395,15 +395,10 @@ fn a_service_point_returns_a_socket_that_was_disconnected() {
     let (mock, all) = start();
     let (ours, mut peer) = UnixStream::pair().unwrap();
     let ssp = Ssp::create(ours, &all.ep, &all.requests, b"").unwrap();
-    put_ssp_event(
-        &mock,
-        handle_after(&all.ep),
-        DAT_CONNECTION_EVENT_SOCKET_DOWN,
-    );
-    assert!(matches!(
-        ssp.wait_request(SOON),
-        Err(SspWaitError::SocketDown)
-    ));
+    let number = DAT_CONNECTION_EVENT_SOCKET_DOWN;
+    put_ssp_event(&mock, handle_after(&all.ep), number);
+    let waited = ssp.wait_request(SOON);
+    assert!(matches!(waited, Err(SspWaitError::SocketDown)));
     assert!(is_connected(ssp.free().unwrap().unwrap(), &mut peer));
 }
 
@@ -458,12 +453,6 @@ fn a_request_that_outlives_its_service_point_unread_still_has_the_socket() {
     let (ssp, mut peer) = requested(&mock, &all);
     mock.set(|state| state.ep_state = DAT_EP_STATE_PASSIVE_CONNECTION_PENDING);
     assert!(ssp.free().unwrap().is_none(), "the request has it");
-    let Some(Event::ConnectionRequest(request)) = all.requests.dequeue().unwrap() else {
-        panic!("no request");
-    };
-    assert_eq!(request.reserved_ep().map(Ep::id), Some(all.ep.id()));
-    assert!(is_connected(
-        request.reject(b"").unwrap().unwrap(),
-        &mut peer
-    ));
+    let socket = unread_request(&all).reject(b"").unwrap().unwrap();
+    assert!(is_connected(socket, &mut peer));
 }

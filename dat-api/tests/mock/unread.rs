@@ -76,12 +76,7 @@ fn an_unread_request_in_the_endpoints_own_dispatcher_keeps_nothing_open() {
             let mut all = objects();
             let both = EvdFlags::CONNECTION | EvdFlags::CONNECTION_REQUEST;
             all.connections = Evd::create(&all.ia, 8, both).unwrap();
-            let evds = EpEvds {
-                recv: &all.transfers,
-                request: &all.transfers,
-                connect: &all.connections,
-            };
-            all.ep = Ep::create(&all.pz, evds, None).unwrap();
+            all.ep = ep(&all.pz, &all.transfers, &all.connections);
             let unread = with_unread(&mock, &all, &all.connections.clone(), over_socket);
             if read_past {
                 // A wait for another event moves the request to the events that were skipped.
@@ -99,11 +94,7 @@ fn a_request_of_a_reserved_endpoint_outlives_its_service_point_unread() {
     let (mock, all) = start();
     let unread = with_unread(&mock, &all, &all.requests, false);
     dropped(unread);
-    let Some(Event::ConnectionRequest(request)) = all.requests.dequeue().unwrap() else {
-        panic!("no request");
-    };
-    assert_eq!(request.reserved_ep().map(Ep::id), Some(all.ep.id()));
-    request.accept(None, b"").unwrap();
+    unread_request(&all).accept(None, b"").unwrap();
     assert_eq!(mock.log(), "rsp accept-reserved");
     mock.set(|state| state.ep_state = DAT_EP_STATE_CONNECTED);
 }
@@ -119,8 +110,6 @@ fn a_request_kept_for_later_still_has_its_endpoint() {
     };
     let request = ssp.wait_request(SOON).unwrap();
     assert_eq!(request.reserved_ep().map(Ep::id), Some(all.ep.id()));
-    assert!(is_connected(
-        request.reject(b"").unwrap().unwrap(),
-        &mut peer
-    ));
+    let socket = request.reject(b"").unwrap().unwrap();
+    assert!(is_connected(socket, &mut peer));
 }

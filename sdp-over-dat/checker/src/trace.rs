@@ -254,11 +254,8 @@ mod tests {
         let bytes = conversation()?;
         for len in 0..=bytes.len() {
             let checker = check_trace(Side::Active, &bytes[..len]).expect("keeps every rule");
-            assert_eq!(
-                checker.frames(),
-                u64::from(len == bytes.len()),
-                "{len} bytes"
-            );
+            let frames = checker.frames();
+            assert_eq!(frames, u64::from(len == bytes.len()), "{len} bytes");
         }
         Ok(())
     }

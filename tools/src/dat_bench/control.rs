@@ -194,14 +194,10 @@ mod tests {
             (counted, stack, case.work, count),
             (Counted::Nothing, Stack::Dat, Work::WritePing, 1000)
         );
-        assert_eq!(
-            parse_run("count raw send:64:16 7").unwrap().0,
-            Counted::Calls
-        );
-        assert_eq!(
-            parse_run("time dat send-cost:64:16@10g 7").unwrap().0,
-            Counted::Processor
-        );
+        let counted = parse_run("count raw send:64:16 7").unwrap().0;
+        assert_eq!(counted, Counted::Calls);
+        let counted = parse_run("time dat send-cost:64:16@10g 7").unwrap().0;
+        assert_eq!(counted, Counted::Processor);
         assert!(parse_run("walk dat write-ping:64:1 1000").is_err());
         assert!(parse_run("run dat write-ping:64:1").is_err());
         assert!(parse_run("run dat write-ping:64:1 x").is_err());

@@ -336,24 +336,11 @@ mod tests {
 
     #[test]
     fn medians_of_odd_and_even_numbers_of_rounds() {
+        let spread = |median, min, max| Spread { median, min, max };
         let odd = Spread::of(vec![3.0, 1.0, 2.0]);
-        assert_eq!(
-            odd,
-            Spread {
-                median: 2.0,
-                min: 1.0,
-                max: 3.0
-            }
-        );
+        assert_eq!(odd, spread(2.0, 1.0, 3.0));
         let even = Spread::of(vec![4.0, 1.0, 2.0, 3.0]);
-        assert_eq!(
-            even,
-            Spread {
-                median: 2.5,
-                min: 1.0,
-                max: 4.0
-            }
-        );
+        assert_eq!(even, spread(2.5, 1.0, 4.0));
         assert!(Spread::of(Vec::new()).median.is_nan());
     }
 }

@@ -110,6 +110,12 @@ impl Link {
         let flags = CompletionFlags::DEFAULT;
         Ok(self.ep.post_send(&segment, cookie, flags)?)
     }
+
+    /// Sends a whole region with work 1 and these flags.
+    pub(crate) fn send_flagged(&self, region: &Region, flags: CompletionFlags) -> Result<()> {
+        let segment = [region.segment(0, region.len())?];
+        Ok(self.ep.post_send(&segment, 1, flags)?)
+    }
 }
 
 impl Start for Link {

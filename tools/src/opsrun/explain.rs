@@ -99,12 +99,16 @@ mod tests {
 
     use super::*;
 
-    fn explained(rules: &str, line: &[&str]) -> Result<String> {
+    /// The output for a line of arguments without blanks in them.
+    fn explained(rules: &str, line: &str) -> Result<String> {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("rules");
         std::fs::write(&path, rules)?;
         let rules = path.display().to_string();
-        let args = Args::try_parse_from([&["opsrun", "--rules", &rules], line].concat())?;
+        let line = ["opsrun", "--rules", &rules]
+            .into_iter()
+            .chain(line.split(' '));
+        let args = Args::try_parse_from(line)?;
         let role = args.explain.context("no role")?;
         run(&args, role)
     }
@@ -112,22 +116,12 @@ mod tests {
     #[test]
     fn rule_route_and_verdict_are_printed() {
         let rules = "# none\nuse tcp connect redis* 127.0.0.0/8:6379\n";
-        let line = [
-            "--explain",
-            "connect",
-            "--program",
-            "/usr/bin/redis-cli",
-            "127.0.0.1:6379",
-        ];
-        let text = explained(rules, &line).unwrap();
+        let line = "--explain connect --program /usr/bin/redis-cli 127.0.0.1:6379";
+        let text = explained(rules, line).unwrap();
         let lines: Vec<&str> = text.lines().skip(1).collect();
-        assert_eq!(
-            lines,
-            [
-                "rule     line 2: use tcp connect redis* 127.0.0.0/8:6379",
-                "verdict  tcp, because line 2 of the rule file says tcp",
-            ]
-        );
+        let rule = "rule     line 2: use tcp connect redis* 127.0.0.0/8:6379";
+        let verdict = "verdict  tcp, because line 2 of the rule file says tcp";
+        assert_eq!(lines, [rule, verdict]);
     }
 
     #[test]
@@ -137,34 +131,26 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         let link = link.display().to_string();
-        let line = ["--explain", "listen", "--program", &link, "0.0.0.0:6379"];
-        for (pattern, is_for) in [
-            ("redis-server", true),
-            ("redis-check-rdb", true),
-            (&*link, false),
-        ] {
+        let line = format!("--explain listen --program {link} 0.0.0.0:6379");
+        let (name, own_name) = ("redis-server", "redis-check-rdb");
+        for (pattern, is_for) in [(name, true), (own_name, true), (&*link, false)] {
             let text = explained(&format!("use tcp listen {pattern} *:6379"), &line).unwrap();
-            assert_eq!(
-                text.contains("rule     line 1"),
-                is_for,
-                "{pattern}: {text}"
-            );
+            let matches = text.contains("rule     line 1");
+            assert_eq!(matches, is_for, "{pattern}: {text}");
         }
     }
 
     #[test]
     fn a_listener_is_explained_too() {
         let rules = "use tcp listen * *:81";
-        let text = explained(rules, &["--explain", "listen", "0.0.0.0:80"]).unwrap();
+        let text = explained(rules, "--explain listen 0.0.0.0:80").unwrap();
         let lines: Vec<&str> = text.lines().skip(1).collect();
         let is_route = |line: &&str| line.starts_with("route    every device, ");
         let (route, lines): (Vec<&str>, Vec<&str>) = lines.into_iter().partition(is_route);
         assert_eq!(route.len(), 1, "{text}");
         assert_eq!(lines[0], "rule     none matches, so both", "{text}");
-        assert!(
-            lines[1].starts_with("local    can carry it, unless SO_REUSEPORT"),
-            "{text}"
-        );
+        let is_possible = lines[1].starts_with("local    can carry it, unless SO_REUSEPORT");
+        assert!(is_possible, "{text}");
         // A machine with an RDMA device offers the service over that as well.
         let verdict = if route[0].ends_with(", no RDMA") {
             assert!(lines[2].starts_with("sdp      no: "), "{text}");
@@ -173,8 +159,7 @@ mod tests {
             "verdict  local, sdp and tcp"
         };
         assert_eq!(lines[3], verdict, "{text}");
-        let line = ["--software", "--explain", "listen", "0.0.0.0:80"];
-        let text = explained(rules, &line).unwrap();
+        let text = explained(rules, "--software --explain listen 0.0.0.0:80").unwrap();
         let mut lines: Vec<&str> = text.lines().skip(1).collect();
         assert_eq!(lines[0], "rule     none matches, so both", "{text}");
         assert_eq!(lines.remove(1), "local    no: no rule names the protocol");
@@ -192,29 +177,24 @@ mod tests {
             }
         }
         for (address, route) in [
-            (
-                "192.0.2.1:80",
-                "route    no device has this address, no RDMA",
-            ),
-            ("127.0.0.1:80", "route    device lo, no RDMA"),
-            ("127.9.9.9:80", "route    this host, no RDMA"),
+            ("192.0.2.1:80", "no device has this address"),
+            ("127.0.0.1:80", "device lo"),
+            ("127.9.9.9:80", "this host"),
         ] {
-            let line = ["--software", "--explain", "listen", address];
+            let line = format!("--software --explain listen {address}");
             let text = explained(rules, &line).unwrap();
+            let route = format!("route    {route}, no RDMA");
             assert!(text.lines().any(|line| line == route), "{text}");
         }
-        let text = explained(rules, &["--explain", "listen", "0.0.0.0:81"]).unwrap();
+        let text = explained(rules, "--explain listen 0.0.0.0:81").unwrap();
         let last = text.lines().last().unwrap_or_default();
-        assert_eq!(
-            last,
-            "verdict  tcp, because line 1 of the rule file says tcp"
-        );
+        let verdict = "verdict  tcp, because line 1 of the rule file says tcp";
+        assert_eq!(last, verdict);
     }
 
     #[test]
     fn a_connection_within_the_host_needs_a_listener_there() {
-        let line = ["--explain", "connect", "127.0.0.1:9"];
-        let text = explained("", &line).unwrap();
+        let text = explained("", "--explain connect 127.0.0.1:9").unwrap();
         let lines: Vec<&str> = text.lines().skip(1).collect();
         let expected = [
             "rule     none matches, so both",
@@ -232,13 +212,11 @@ mod tests {
 
     #[test]
     fn each_mistake_of_a_rule_file_is_reported() {
-        let line = ["--explain", "connect", "192.0.2.1:80"];
-        let error = explained("use\nuse both\n", &line).unwrap_err().to_string();
+        let line = "--explain connect 192.0.2.1:80";
+        let error = explained("use\nuse both\n", line).unwrap_err().to_string();
         let lines: Vec<&str> = error.lines().collect();
-        assert!(
-            lines[0].contains(":1:4: ") && lines[1].contains(":2:9: "),
-            "{error}"
-        );
+        let are_named = lines[0].contains(":1:4: ") && lines[1].contains(":2:9: ");
+        assert!(are_named, "{error}");
     }
 
     #[test]
@@ -246,13 +224,9 @@ mod tests {
         assert!(Args::try_parse_from(["opsrun"]).is_err());
         assert!(Args::try_parse_from(["opsrun", "--explain", "connect"]).is_err());
         assert!(Args::try_parse_from(["opsrun", "--program", "x", "true"]).is_err());
-        for words in [
-            &["host:80"][..],
-            &["192.0.2.1"],
-            &["192.0.2.1:80", "192.0.2.2:80"],
-        ] {
-            let line = [&["--explain", "connect"], words].concat();
-            assert!(explained("", &line).is_err(), "{words:?}");
+        for words in ["host:80", "192.0.2.1", "192.0.2.1:80 192.0.2.2:80"] {
+            let line = format!("--explain connect {words}");
+            assert!(explained("", &line).is_err(), "{words}");
         }
     }
 

@@ -261,11 +261,8 @@ mod tests {
         let count = |row: usize| lines[row][4..8].join(" ");
         assert_eq!(count(1), "4000 1500 10 5");
         assert_eq!(count(2), "- - - -", "a socket of the kernel");
-        assert_eq!(
-            count(3),
-            "7 - 0 -",
-            "a socket that the last frame did not have"
-        );
+        let new = count(3);
+        assert_eq!(new, "7 - 0 -", "a socket that the last frame did not have");
     }
 
     #[test]

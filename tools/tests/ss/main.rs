@@ -110,10 +110,8 @@ fn metrics_are_those_of_the_sockets_and_pass_a_strict_parser() {
     assert_eq!(open(&[("protocol", "tcp"), ("state", "kernel")]), 1.0);
     assert_eq!(open(&[("kind", "listener")]), 1.0);
     let accepted = [ours, ("local", "192.0.2.1:40000"), ("carrier", "tcp")];
-    assert_eq!(
-        value(&metrics, "ops_accepted_connections_total", &accepted),
-        2.0
-    );
+    let count = value(&metrics, "ops_accepted_connections_total", &accepted);
+    assert_eq!(count, 2.0);
     let of_protocol = |name, labels: &[_]| value(&metrics, name, &[&[ours], labels].concat());
     let written = [("direction", "sent"), ("mechanism", "written")];
     assert_eq!(of_protocol("ops_mechanism_bytes_total", &written), 66.0);

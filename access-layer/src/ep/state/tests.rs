@@ -93,14 +93,10 @@ fn accept_with_the_requests_endpoint_needs_it_to_wait_with_that_request() {
         ],
         |m| m.on_accept_own(CR).map(drop),
     );
-    assert_eq!(
-        at(State::Passive(CR)).on_accept_own(CR),
-        Ok(Creator::Consumer)
-    );
-    assert_eq!(
-        at(State::Tentative(CR)).on_accept_own(CR),
-        Ok(Creator::Provider)
-    );
+    let creator = at(State::Passive(CR)).on_accept_own(CR);
+    assert_eq!(creator, Ok(Creator::Consumer));
+    let creator = at(State::Tentative(CR)).on_accept_own(CR);
+    assert_eq!(creator, Ok(Creator::Provider));
     check_command(&[], |m| m.on_accept_own(OTHER_CR).map(drop));
 }
 
@@ -299,10 +295,8 @@ fn every_state_has_the_code_and_the_subtype_of_the_c_headers() {
 fn simultaneous_disconnects_cause_one_event() {
     let mut machine = at(State::Connected);
     assert_eq!(machine.on_disconnect(false), Ok(DisconnectStep::Abrupt));
-    assert_eq!(
-        machine.on_ended(Ending::Disconnected),
-        Some(DAT_CONNECTION_EVENT_DISCONNECTED)
-    );
+    let event = machine.on_ended(Ending::Disconnected);
+    assert_eq!(event, Some(DAT_CONNECTION_EVENT_DISCONNECTED));
     assert_eq!(machine.on_abrupt_done(), None);
     assert_eq!(machine.on_ended(Ending::Disconnected), None);
 }
@@ -314,17 +308,12 @@ fn events_of_an_old_connection_do_not_affect_the_next_one() {
     assert!(machine.on_abrupt_done().is_some());
     assert_eq!(machine.on_reset(), Ok(true));
     machine.on_connect().unwrap();
-    assert_eq!(
-        machine.on_established(),
-        None,
-        "an event of the old connection"
-    );
+    let event = machine.on_established();
+    assert_eq!(event, None, "an event of the old connection");
     assert_eq!(machine.on_ended(Ending::Disconnected), None);
     assert_eq!(machine.state(), State::Active);
-    assert_eq!(
-        machine.on_established(),
-        Some(DAT_CONNECTION_EVENT_ESTABLISHED)
-    );
+    let event = machine.on_established();
+    assert_eq!(event, Some(DAT_CONNECTION_EVENT_ESTABLISHED));
 }
 
 #[test]

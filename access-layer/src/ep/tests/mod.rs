@@ -8,16 +8,13 @@ mod socket_connect;
 use super::*;
 use crate::scripted_rnic::{
     Bench, Call, PARTS, ScriptedRnic, TestEp, assert_bad_argument, assert_bad_handle,
-    assert_bad_state, assert_refused, bytes_at, code, connect_args, free_evd, free_pz,
+    assert_bad_state, assert_refused, bytes_at, code, connect_args, free_evd, free_pz, pinned,
 };
 
 fn state(ep: &TestEp) -> DatEpState {
     let state = ep.query().ep_state;
-    assert_eq!(
-        ep.status().state,
-        state,
-        "the copy for the data path differs"
-    );
+    let copy = ep.status().state;
+    assert_eq!(copy, state, "the copy for the data path differs");
     state
 }
 

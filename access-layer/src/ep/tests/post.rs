@@ -89,14 +89,10 @@ fn unknown_completion_flags_are_refused() {
     let (_bench, ep) = Bench::with_connected_ep();
     assert_bad_argument(ep.post_send(&[SEGMENT], 0, 0x80), DAT_INVALID_ARG5);
     assert_bad_argument(ep.post_recv(&[SEGMENT], 0, 0x80), DAT_INVALID_ARG5);
-    assert_bad_argument(
-        ep.post_rdma_read(&[SEGMENT], 0, &remote(100), 0x80),
-        DAT_INVALID_ARG6,
-    );
-    assert_bad_argument(
-        ep.post_rdma_write(&[SEGMENT], 0, &remote(100), 0x80),
-        DAT_INVALID_ARG6,
-    );
+    let refused = ep.post_rdma_read(&[SEGMENT], 0, &remote(100), 0x80);
+    assert_bad_argument(refused, DAT_INVALID_ARG6);
+    let refused = ep.post_rdma_write(&[SEGMENT], 0, &remote(100), 0x80);
+    assert_bad_argument(refused, DAT_INVALID_ARG6);
     let inline = DAT_RS_COMPLETION_INLINE_FLAG;
     assert!(ep.post_send(&[SEGMENT], 0, inline).is_ok());
     let write = ep.post_rdma_write(&[SEGMENT], 0, &remote(100), inline);
@@ -125,14 +121,10 @@ fn rdma_ranges_of_both_ends_have_equal_length() {
 fn rdma_longer_than_the_peers_segment_is_a_length_error() {
     let (_bench, ep) = Bench::with_connected_ep();
     let too_long = (DAT_LENGTH_ERROR, DAT_NO_SUBTYPE);
-    assert_refused(
-        ep.post_rdma_write(&[SEGMENT; 2], 0, &remote(199), 0),
-        too_long,
-    );
-    assert_refused(
-        ep.post_rdma_read(&[SEGMENT; 2], 0, &remote(199), 0),
-        too_long,
-    );
+    let refused = ep.post_rdma_write(&[SEGMENT; 2], 0, &remote(199), 0);
+    assert_refused(refused, too_long);
+    let refused = ep.post_rdma_read(&[SEGMENT; 2], 0, &remote(199), 0);
+    assert_refused(refused, too_long);
     let huge = [Sge {
         len: u32::MAX,
         ..SEGMENT
@@ -199,10 +191,8 @@ fn receives_are_legal_in_every_state() {
 fn a_full_queue_is_a_lack_of_memory() {
     let (bench, ep) = Bench::with_connected_ep();
     bench.refuse(RnicError::NoResources(Resource::WorkRequest));
-    assert_refused(
-        ep.post_send(&[SEGMENT], 0, 0),
-        (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_MEMORY),
-    );
+    let refused = ep.post_send(&[SEGMENT], 0, 0);
+    assert_refused(refused, (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_MEMORY));
 }
 
 #[test]

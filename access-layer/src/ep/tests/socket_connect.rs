@@ -10,9 +10,9 @@ use crate::consumer_socket::Owner;
 use crate::handle::pin_handle;
 use crate::rnic::{ConnectionEvent, QpToken, SocketFault};
 
-fn args(socket: i32) -> SocketConnectArgs<'static> {
+fn args(socket: &impl AsRawFd) -> SocketConnectArgs<'static> {
     SocketConnectArgs {
-        socket,
+        socket: socket.as_raw_fd(),
         timeout_us: DAT_TIMEOUT_INFINITE,
         private_data: b"",
     }
@@ -34,8 +34,14 @@ fn owner(ep: &TestEp) -> Option<Owner> {
 /// Returns an endpoint that connects over a socket.
 fn connecting(bench: &Bench, stream: &TcpStream) -> TestEp {
     let ep = bench.ep();
-    ep.socket_connect(&args(stream.as_raw_fd())).unwrap();
+    ep.socket_connect(&args(stream)).unwrap();
     ep
+}
+
+/// A bench with an unconnected endpoint and a socket. The last value keeps the socket connected.
+fn with_socket() -> (Bench, TestEp, (TcpStream, TcpListener)) {
+    let (bench, ep) = Bench::with_ep();
+    (bench, ep, socket())
 }
 
 /// A bench with an endpoint that connects over a socket. The last value keeps the socket connected.
@@ -54,14 +60,12 @@ fn on_success_the_endpoint_is_active_pending_and_owns_the_socket() {
 
 #[test]
 fn private_data_and_timeout_are_passed_to_the_remote_side() {
-    let bench = Bench::new();
-    let (stream, _listener) = socket();
-    let ep = bench.ep();
+    let (bench, ep, (stream, _listener)) = with_socket();
     bench.script.calls();
     let requested = SocketConnectArgs {
         timeout_us: 7,
         private_data: b"attrs",
-        ..args(stream.as_raw_fd())
+        ..args(&stream)
     };
     ep.socket_connect(&requested).unwrap();
     assert_eq!(
@@ -76,9 +80,7 @@ fn private_data_and_timeout_are_passed_to_the_remote_side() {
 
 #[test]
 fn an_infinite_timeout_is_no_timeout() {
-    let bench = Bench::new();
-    let (stream, _listener) = socket();
-    let _ep = connecting(&bench, &stream);
+    let (bench, _ep, _socket) = connecting_over_socket();
     let calls = bench.script.calls();
     assert!(matches!(
         calls.last(),
@@ -88,22 +90,13 @@ fn an_infinite_timeout_is_no_timeout() {
 
 #[test]
 fn the_endpoint_inherits_domain_type_protocol_address_and_port_of_the_socket() {
-    let bench = Bench::new();
-    let (stream, listener) = socket();
-    let ep = connecting(&bench, &stream);
+    let (_bench, ep, (stream, listener)) = connecting_over_socket();
     let param = ep.query();
-    assert_eq!(
-        (param.comm.domain, param.comm.r#type, param.comm.protocol),
-        (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_TCP)
-    );
-    assert_eq!(
-        param.local_port_qual,
-        u64::from(stream.local_addr().unwrap().port())
-    );
-    assert_eq!(
-        param.remote_port_qual,
-        u64::from(listener.local_addr().unwrap().port())
-    );
+    let tcp = (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_TCP);
+    assert_eq!(comm(&ep), tcp);
+    let (own, peers) = (stream.local_addr().unwrap(), listener.local_addr().unwrap());
+    assert_eq!(param.local_port_qual, u64::from(own.port()));
+    assert_eq!(param.remote_port_qual, u64::from(peers.port()));
     // SAFETY: the endpoint is alive, so its addresses are valid.
     let (local, remote) = unsafe {
         (
@@ -111,8 +104,7 @@ fn the_endpoint_inherits_domain_type_protocol_address_and_port_of_the_socket() {
             addr::read(param.remote_ia_address_ptr),
         )
     };
-    assert_eq!(local.unwrap(), stream.local_addr().unwrap());
-    assert_eq!(remote.unwrap(), listener.local_addr().unwrap());
+    assert_eq!((local.unwrap(), remote.unwrap()), (own, peers));
 }
 
 #[test]
@@ -124,62 +116,34 @@ fn acceptance_by_the_remote_consumer_is_established_and_connected() {
     assert_eq!(owner(&ep), Some(Owner::Ep));
 }
 
-/// Checks a failed set-up: its event, a disconnected endpoint, and a socket that the endpoint no
-/// longer owns.
-fn fails(outcome: ConnectionEvent<'_>, event: DatEventNumber) {
-    let (bench, ep, _socket) = connecting_over_socket();
-    bench.report(&ep, outcome);
-    assert_eq!(bench.conn_event(), event);
-    assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
-    assert_eq!(owner(&ep), None, "disassociated from the endpoint");
-}
-
 #[test]
-fn rejection_by_the_remote_consumer_is_peer_rejected_and_returns_the_socket() {
-    fails(
-        ConnectionEvent::PeerRejected { private_data: b"" },
-        DAT_CONNECTION_EVENT_PEER_REJECTED,
-    );
-}
-
-#[test]
-fn all_other_reasons_are_non_peer_rejected_and_return_the_socket() {
-    fails(
-        ConnectionEvent::NonPeerRejected,
-        DAT_CONNECTION_EVENT_NON_PEER_REJECTED,
-    );
-    fails(
-        ConnectionEvent::Broken,
-        DAT_CONNECTION_EVENT_NON_PEER_REJECTED,
-    );
-    fails(
-        ConnectionEvent::Disconnected,
-        DAT_CONNECTION_EVENT_NON_PEER_REJECTED,
-    );
-}
-
-#[test]
-fn an_unreachable_host_is_unreachable_and_returns_the_socket() {
-    fails(
-        ConnectionEvent::Unreachable,
-        DAT_CONNECTION_EVENT_UNREACHABLE,
-    );
-}
-
-#[test]
-fn an_expired_timeout_is_timed_out_and_returns_the_socket() {
-    fails(ConnectionEvent::TimedOut, DAT_CONNECTION_EVENT_TIMED_OUT);
+fn a_failed_set_up_has_the_event_of_its_reason_and_returns_the_socket() {
+    let rejected = ConnectionEvent::PeerRejected { private_data: b"" };
+    let unreachable = DAT_CONNECTION_EVENT_UNREACHABLE;
+    let all_other_reasons = DAT_CONNECTION_EVENT_NON_PEER_REJECTED;
+    for (outcome, event) in [
+        (rejected, DAT_CONNECTION_EVENT_PEER_REJECTED),
+        (ConnectionEvent::NonPeerRejected, all_other_reasons),
+        (ConnectionEvent::Broken, all_other_reasons),
+        (ConnectionEvent::Disconnected, all_other_reasons),
+        (ConnectionEvent::Unreachable, unreachable),
+        (ConnectionEvent::TimedOut, DAT_CONNECTION_EVENT_TIMED_OUT),
+    ] {
+        let (bench, ep, _socket) = connecting_over_socket();
+        bench.report(&ep, outcome);
+        assert_eq!(bench.conn_event(), event);
+        assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
+        assert_eq!(owner(&ep), None, "disassociated from the endpoint");
+    }
 }
 
 #[test]
 fn a_timeout_of_zero_is_an_invalid_parameter_and_the_socket_stays_with_the_consumer() {
-    let bench = Bench::new();
-    let (stream, _listener) = socket();
-    let ep = bench.ep();
+    let (bench, ep, (stream, _listener)) = with_socket();
     bench.script.calls();
     let requested = SocketConnectArgs {
         timeout_us: 0,
-        ..args(stream.as_raw_fd())
+        ..args(&stream)
     };
     assert_bad_argument(ep.socket_connect(&requested), DAT_INVALID_ARG3);
     assert_eq!((state(&ep), owner(&ep)), (DAT_EP_STATE_UNCONNECTED, None));
@@ -188,17 +152,15 @@ fn a_timeout_of_zero_is_an_invalid_parameter_and_the_socket_stays_with_the_consu
 
 #[test]
 fn more_private_data_than_supported_is_an_invalid_parameter() {
-    let bench = Bench::new();
-    let (stream, _listener) = socket();
-    let ep = bench.ep();
+    let (_bench, ep, (stream, _listener)) = with_socket();
     let requested = SocketConnectArgs {
         private_data: &[0; 65],
-        ..args(stream.as_raw_fd())
+        ..args(&stream)
     };
     assert_eq!(code(ep.socket_connect(&requested)).0, DAT_INVALID_PARAMETER);
     let most = SocketConnectArgs {
         private_data: &[0; 64],
-        ..args(stream.as_raw_fd())
+        ..args(&stream)
     };
     ep.socket_connect(&most).unwrap();
 }
@@ -208,10 +170,8 @@ fn an_endpoint_that_is_not_unconnected_is_an_invalid_state() {
     let bench = Bench::new();
     let (stream, _listener) = socket();
     let ep = bench.connected();
-    assert_bad_state(
-        ep.socket_connect(&args(stream.as_raw_fd())),
-        DAT_INVALID_STATE_EP_CONNECTED,
-    );
+    let refused = ep.socket_connect(&args(&stream));
+    assert_bad_state(refused, DAT_INVALID_STATE_EP_CONNECTED);
 }
 
 #[test]
@@ -228,8 +188,8 @@ fn an_endpoint_without_zone_or_with_an_evd_missing_is_an_invalid_state() {
         let mut parts = bench.parts();
         remove(&mut parts);
         let ep = Ep::create(&bench.ia, parts, Some(&DatEpAttr::zeroed())).unwrap();
-        let ep = crate::handle::pin_handle::<Ep<ScriptedRnic>>(ep).unwrap();
-        let refused = code(ep.socket_connect(&args(stream.as_raw_fd())));
+        let ep = pinned::<Ep<ScriptedRnic>>(ep);
+        let refused = code(ep.socket_connect(&args(&stream)));
         assert_eq!(refused, (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_NOTREADY));
     }
 }
@@ -241,18 +201,13 @@ fn a_socket_that_is_unknown_or_not_routed_here_is_an_invalid_state() {
         SocketFault::NotRouted,
         SocketFault::InUse,
     ] {
-        let bench = Bench::new();
-        let (stream, _listener) = socket();
-        let ep = bench.ep();
+        let (bench, ep, (stream, _listener)) = with_socket();
         bench.script.fault(fault);
-        let refused = code(ep.socket_connect(&args(stream.as_raw_fd())));
+        let refused = code(ep.socket_connect(&args(&stream)));
         assert_eq!(refused.0, DAT_INVALID_STATE);
         assert_eq!((state(&ep), owner(&ep)), (DAT_EP_STATE_UNCONNECTED, None));
-        assert_eq!(
-            ep.query().remote_port_qual,
-            0,
-            "no address is inherited from the socket"
-        );
+        let port = ep.query().remote_port_qual;
+        assert_eq!(port, 0, "no address is inherited from the socket");
     }
 }
 
@@ -260,25 +215,21 @@ fn a_socket_that_is_unknown_or_not_routed_here_is_an_invalid_state() {
 fn a_number_that_is_no_socket_is_an_invalid_parameter() {
     let (bench, ep) = Bench::with_ep();
     bench.script.fault(SocketFault::NotASocket);
-    assert_eq!(code(ep.socket_connect(&args(-1))).0, DAT_INVALID_PARAMETER);
+    assert_eq!(code(ep.socket_connect(&args(&-1))).0, DAT_INVALID_PARAMETER);
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
 }
 
 #[test]
 fn a_shortage_is_insufficient_resources() {
-    let bench = Bench::new();
-    let (stream, _listener) = socket();
-    let ep = bench.ep();
+    let (bench, ep, (stream, _listener)) = with_socket();
     bench.script.fault(SocketFault::NoResources);
-    let refused = code(ep.socket_connect(&args(stream.as_raw_fd())));
+    let refused = code(ep.socket_connect(&args(&stream)));
     assert_eq!(refused.0, DAT_INSUFFICIENT_RESOURCES);
 }
 
 #[test]
 fn endpoint_parameters_that_conflict_with_the_socket_are_an_invalid_parameter() {
-    let bench = Bench::new();
-    let (stream, _listener) = socket();
-    let ep = bench.ep();
+    let (_bench, ep, (stream, _listener)) = with_socket();
     let comm = DatComm {
         domain: libc::AF_INET6,
         r#type: libc::SOCK_STREAM,
@@ -292,10 +243,8 @@ fn endpoint_parameters_that_conflict_with_the_socket_are_an_invalid_parameter() 
         },
     )
     .unwrap();
-    assert_bad_argument(
-        ep.socket_connect(&args(stream.as_raw_fd())),
-        DAT_INVALID_ARG2,
-    );
+    let refused = ep.socket_connect(&args(&stream));
+    assert_bad_argument(refused, DAT_INVALID_ARG2);
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
 }
 
@@ -320,7 +269,7 @@ fn a_socket_that_is_not_connected_is_reported_by_an_event() {
     let bench = Bench::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ep = bench.ep();
-    ep.socket_connect(&args(listener.as_raw_fd())).unwrap();
+    ep.socket_connect(&args(&listener)).unwrap();
     bench.report(&ep, ConnectionEvent::NonPeerRejected);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
 }
@@ -336,11 +285,11 @@ fn no_communicator_remains_after_a_refused_socket() {
     let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     datagrams.connect("127.0.0.1:9").unwrap();
     bench.script.fault(SocketFault::NotTcp);
-    let refused = code(ep.socket_connect(&args(datagrams.as_raw_fd())));
+    let refused = code(ep.socket_connect(&args(&datagrams)));
     assert_eq!(refused.0, DAT_INVALID_STATE);
     assert_eq!(comm(&ep), (0, 0, 0));
     let (stream, _listener) = socket();
-    ep.socket_connect(&args(stream.as_raw_fd())).unwrap();
+    ep.socket_connect(&args(&stream)).unwrap();
     assert_eq!(comm(&ep).1, libc::SOCK_STREAM);
 }
 
@@ -350,7 +299,7 @@ fn after_a_reset_a_socket_of_another_family_is_accepted() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let listener = TcpListener::bind(address).unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        ep.socket_connect(&args(stream.as_raw_fd())).unwrap();
+        ep.socket_connect(&args(&stream)).unwrap();
         bench.report(&ep, ConnectionEvent::NonPeerRejected);
         assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
         ep.reset().unwrap();
@@ -360,9 +309,7 @@ fn after_a_reset_a_socket_of_another_family_is_accepted() {
 
 #[test]
 fn the_consumers_own_communicator_stays() {
-    let bench = Bench::new();
-    let (stream, _listener) = socket();
-    let ep = bench.ep();
+    let (bench, ep, (stream, _listener)) = with_socket();
     let mut requested = DatEpParam::zeroed();
     requested.comm = DatComm {
         domain: libc::AF_INET,
@@ -371,7 +318,7 @@ fn the_consumers_own_communicator_stays() {
     };
     ep.modify(DAT_EP_FIELD_COMM, &requested).unwrap();
     bench.script.fault(SocketFault::NotRouted);
-    assert!(ep.socket_connect(&args(stream.as_raw_fd())).is_err());
+    assert!(ep.socket_connect(&args(&stream)).is_err());
     assert_eq!(comm(&ep).0, libc::AF_INET);
 }
 
@@ -387,7 +334,7 @@ fn an_abrupt_disconnect_releases_no_socket_of_the_next_connection() {
     bench.script.meanwhile(move |token| {
         upcalls.connection(QpToken(token), ConnectionEvent::Disconnected);
         same.reset().unwrap();
-        same.socket_connect(&args(socket)).unwrap();
+        same.socket_connect(&args(&socket)).unwrap();
     });
     ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
     assert_eq!(state(&ep), DAT_EP_STATE_ACTIVE_CONNECTION_PENDING);

@@ -45,9 +45,7 @@ fn query_fills_every_member() {
     };
     let address = "0.0.0.0:4712".parse().unwrap();
     let csp = Csp::create(&bench.ia, comm, address, bench.cr.clone()).unwrap();
-    let param = handle::pin_handle::<Csp<ScriptedRnic>>(csp)
-        .unwrap()
-        .query();
+    let param = pinned::<Csp<ScriptedRnic>>(csp).query();
     // SAFETY: the service point is alive, so its communicator is valid.
     assert_eq!(unsafe { *param.comm }, comm);
     assert_eq!(param.evd_handle, bench.cr.handle().as_dat());
@@ -56,33 +54,25 @@ fn query_fills_every_member() {
 #[test]
 fn creation_refuses_addresses_and_evds_that_do_not_fit() {
     let bench = Bench::new();
-    for comm in [
-        DatComm {
-            domain: libc::AF_INET6,
-            ..ANY_TCP
-        },
-        DatComm {
-            r#type: libc::SOCK_DGRAM,
-            ..ANY_TCP
-        },
-        DatComm {
-            protocol: libc::IPPROTO_UDP,
-            ..ANY_TCP
-        },
+    for (domain, r#type, protocol) in [
+        (libc::AF_INET6, 0, 0),
+        (0, libc::SOCK_DGRAM, 0),
+        (0, 0, libc::IPPROTO_UDP),
     ] {
+        let comm = DatComm {
+            domain,
+            r#type,
+            protocol,
+        };
         let address = "0.0.0.0:4712".parse().unwrap();
         let refused = Csp::create(&bench.ia, comm, address, bench.cr.clone());
         assert_eq!(code(refused), (DAT_COMM_NOT_SUPPORTED, DAT_NO_SUBTYPE));
     }
-    assert_refused(
-        csp(&bench, "192.0.2.77:4712"),
-        (DAT_INVALID_ADDRESS, DAT_INVALID_ADDRESS_UNREACHABLE),
-    );
+    let unreachable = (DAT_INVALID_ADDRESS, DAT_INVALID_ADDRESS_UNREACHABLE);
+    assert_refused(csp(&bench, "192.0.2.77:4712"), unreachable);
     let address = "0.0.0.0:4712".parse().unwrap();
-    assert_bad_handle(
-        Csp::create(&bench.ia, ANY_TCP, address, bench.dto.clone()),
-        DAT_INVALID_HANDLE_EVD_CR,
-    );
+    let refused = Csp::create(&bench.ia, ANY_TCP, address, bench.dto.clone());
+    assert_bad_handle(refused, DAT_INVALID_HANDLE_EVD_CR);
     assert!(bench.script.calls().is_empty());
 }
 
@@ -90,10 +80,8 @@ fn creation_refuses_addresses_and_evds_that_do_not_fit() {
 fn a_taken_port_is_in_use_and_no_object_remains() {
     let bench = Bench::new();
     bench.refuse(RnicError::AddressInUse);
-    assert_refused(
-        csp(&bench, "0.0.0.0:4712"),
-        (DAT_PORT_IN_USE, DAT_NO_SUBTYPE),
-    );
+    let refused = csp(&bench, "0.0.0.0:4712");
+    assert_refused(refused, (DAT_PORT_IN_USE, DAT_NO_SUBTYPE));
     assert_eq!(bench.ia.child_count(Kind::Csp), 0);
     free_evd(bench.cr.handle()).unwrap();
 }
@@ -106,15 +94,9 @@ fn a_request_names_the_service_point_and_is_accepted_like_any_other() {
     let arrival = bench.arrival();
     assert_eq!(arrival.sp_handle.as_handle(), csp.handle().as_dat());
     let cr = cr_of(&arrival);
-    let param = cr.query();
-    assert_eq!(
-        bytes_at(param.private_data, param.private_data_size),
-        b"hello"
-    );
+    assert_eq!(private_data(&cr), b"hello");
     let ep = bench.ep();
-    let handle = ep.handle();
-    Cr::accept(&cr, Some(ep), b"").unwrap();
-    let ep: TestEp = handle::pin_handle(handle).unwrap();
+    accept_with(&cr, &ep, b"").unwrap();
     assert_eq!(state(&ep), DAT_EP_STATE_COMPLETION_PENDING);
 }
 

@@ -3,13 +3,8 @@
 use super::*;
 
 fn psp(bench: &Bench, qualifier: u64) -> Handle {
-    Psp::create(
-        &bench.ia,
-        qualifier,
-        bench.cr.clone(),
-        DAT_PSP_CONSUMER_FLAG,
-    )
-    .unwrap()
+    let (cr, flags) = (bench.cr.clone(), DAT_PSP_CONSUMER_FLAG);
+    Psp::create(&bench.ia, qualifier, cr, flags).unwrap()
 }
 
 #[test]
@@ -26,18 +21,11 @@ fn the_other_service_point_receives_a_new_request() {
     assert_eq!(arrival.sp_handle.as_handle(), second.as_dat());
     assert_eq!(arrival.conn_qual, 1002);
     let cr = cr_of(&arrival);
-    let param = cr.query();
-    assert_eq!(
-        bytes_at(param.private_data, param.private_data_size),
-        b"hand me off"
-    );
-    assert_eq!(param.remote_port_qual, u64::from(PEER.1));
+    assert_eq!(private_data(&cr), b"hand me off");
+    assert_eq!(cr.query().remote_port_qual, u64::from(PEER.1));
     bench.script.calls();
     Cr::reject(&cr, b"").unwrap();
-    assert!(matches!(
-        bench.script.calls()[..],
-        [Call::Reject { request: 7, .. }]
-    ));
+    assert_eq!(bench.script.calls(), [Call::Reject(7, Vec::new())]);
 }
 
 #[test]
@@ -69,6 +57,6 @@ fn a_freed_service_point_takes_no_requests() {
     bench.request(psp(&bench, 1001), 7, b"");
     let cr = cr_of(&bench.arrival());
     let second = psp(&bench, 1002);
-    Psp::free(&handle::pin_handle::<Psp<ScriptedRnic>>(second).unwrap()).unwrap();
+    Psp::free(&pinned::<Psp<ScriptedRnic>>(second)).unwrap();
     assert_eq!(code(Psp::handoff(&cr, 1002)).0, DAT_INVALID_PARAMETER);
 }

@@ -14,7 +14,7 @@ use crate::handle::{self, Kind, Pinned};
 use crate::rnic::ConnectionEvent;
 use crate::scripted_rnic::{
     Bench, Call, HERE, PARTS, PEER, ScriptedRnic, TestEp, assert_bad_argument, assert_bad_handle,
-    assert_bad_state, assert_refused, bytes_at, code, free_evd,
+    assert_bad_state, assert_refused, bytes_at, code, free_evd, pinned,
 };
 
 type TestCr = Pinned<Cr<ScriptedRnic>>;
@@ -25,6 +25,16 @@ fn state(ep: &TestEp) -> DatEpState {
 
 fn cr_of(arrival: &DatCrArrivalEventData) -> TestCr {
     handle::pin(arrival.cr_handle).expect("the event names a live request")
+}
+
+fn private_data(cr: &TestCr) -> Vec<u8> {
+    let param = cr.query();
+    bytes_at(param.private_data, param.private_data_size)
+}
+
+/// Accepts a request with an endpoint of the consumer.
+fn accept_with(cr: &TestCr, ep: &TestEp, private_data: &[u8]) -> DatResult {
+    Cr::accept(cr, handle::pin_handle(ep.handle()), private_data)
 }
 
 fn ep_of(cr: &TestCr) -> TestEp {
@@ -56,10 +66,8 @@ fn evds_of_another_ia_are_refused() {
         code(Rsp::create(ia, 5, &ep, evd())),
         code(Ssp::create(ia, args)),
     ];
-    assert_eq!(
-        refusals,
-        [(DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EVD_CR); 5]
-    );
+    let no_evd = (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EVD_CR);
+    assert_eq!(refusals, [no_evd; 5]);
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
     assert_eq!(bench.script.calls(), []);
     free_evd(other.cr.handle()).unwrap();
@@ -69,10 +77,8 @@ fn evds_of_another_ia_are_refused() {
 fn endpoints_of_another_ia_are_refused() {
     let (bench, other) = (Bench::new(), Bench::new());
     let no_ep = (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP);
-    assert_refused(
-        Rsp::create(&bench.ia, 5, &other.ep(), bench.cr.clone()),
-        no_ep,
-    );
+    let refused = Rsp::create(&bench.ia, 5, &other.ep(), bench.cr.clone());
+    assert_refused(refused, no_ep);
     let args = SspArgs {
         socket: 0,
         ep: Some(other.ep()),
@@ -82,12 +88,8 @@ fn endpoints_of_another_ia_are_refused() {
     assert_eq!(code(Ssp::create(&bench.ia, args)), no_ep);
     let psp = Psp::create(&bench.ia, 5, bench.cr.clone(), DAT_PSP_CONSUMER_FLAG).unwrap();
     bench.request(psp, 1, b"");
-    assert_refused(
-        Cr::accept(&cr_of(&bench.arrival()), Some(other.ep()), b""),
-        no_ep,
-    );
-    assert_eq!(
-        bench.ia.child_count(Kind::Ssp) + bench.ia.child_count(Kind::Rsp),
-        0
-    );
+    let refused = Cr::accept(&cr_of(&bench.arrival()), Some(other.ep()), b"");
+    assert_refused(refused, no_ep);
+    let left = bench.ia.child_count(Kind::Ssp) + bench.ia.child_count(Kind::Rsp);
+    assert_eq!(left, 0);
 }

@@ -57,7 +57,7 @@ fn the_rnic_can_choose_a_free_qualifier() {
     let (psp, qualifier) =
         Psp::create_any(&bench.ia, bench.cr.clone(), DAT_PSP_CONSUMER_FLAG).unwrap();
     assert_eq!(qualifier, 49999);
-    let psp = handle::pin_handle::<Psp<ScriptedRnic>>(psp).unwrap();
+    let psp = pinned::<Psp<ScriptedRnic>>(psp);
     assert_eq!(psp.query().conn_qual, 49999);
     bench.refuse(RnicError::AddressInUse);
     let refused = Psp::create_any(&bench.ia, bench.cr.clone(), DAT_PSP_CONSUMER_FLAG);
@@ -68,10 +68,8 @@ fn the_rnic_can_choose_a_free_qualifier() {
 fn query_fills_every_member() {
     let bench = Bench::new();
     let param = psp(&bench, DAT_PSP_PROVIDER_FLAG).query();
-    assert_eq!(
-        (param.conn_qual, param.psp_flags),
-        (QUALIFIER, DAT_PSP_PROVIDER_FLAG)
-    );
+    assert_eq!(param.conn_qual, QUALIFIER);
+    assert_eq!(param.psp_flags, DAT_PSP_PROVIDER_FLAG);
     assert_eq!(param.evd_handle, bench.cr.handle().as_dat());
 }
 
@@ -79,13 +77,8 @@ fn query_fills_every_member() {
 fn a_request_carries_the_whole_qualifier() {
     let bench = Bench::new();
     let qualifier = 0x0AFF_AB1E_0000_0001;
-    let psp = Psp::create(
-        &bench.ia,
-        qualifier,
-        bench.cr.clone(),
-        DAT_PSP_CONSUMER_FLAG,
-    )
-    .unwrap();
+    let (cr, flags) = (bench.cr.clone(), DAT_PSP_CONSUMER_FLAG);
+    let psp = Psp::create(&bench.ia, qualifier, cr, flags).unwrap();
     bench.request(psp, 1, b"hello");
     let arrival = bench.arrival();
     assert_eq!(arrival.conn_qual, qualifier);
@@ -97,11 +90,8 @@ fn a_request_carries_the_whole_qualifier() {
 #[test]
 fn a_request_reports_peer_and_private_data() {
     let (_bench, cr) = requested(DAT_PSP_CONSUMER_FLAG, 1, b"hello");
+    assert_eq!(private_data(&cr), b"hello");
     let param = cr.query();
-    assert_eq!(
-        bytes_at(param.private_data, param.private_data_size),
-        b"hello"
-    );
     assert_eq!(param.remote_port_qual, u64::from(PEER.1));
     // SAFETY: the request is not answered, so its address is valid.
     let remote = unsafe { crate::addr::read(param.remote_ia_address_ptr) };
@@ -114,14 +104,9 @@ fn accept_with_an_endpoint_connects_it() {
     let (bench, cr) = requested(DAT_PSP_CONSUMER_FLAG, 3, b"");
     let ep = bench.ep();
     bench.script.calls();
-    Cr::accept(&cr, handle::pin_handle(ep.handle()), b"welcome").unwrap();
-    assert_eq!(
-        bench.script.calls(),
-        [Call::Accept {
-            request: 3,
-            private_data: b"welcome".to_vec()
-        }]
-    );
+    accept_with(&cr, &ep, b"welcome").unwrap();
+    let accepted = Call::Accept(3, b"welcome".to_vec());
+    assert_eq!(bench.script.calls(), [accepted]);
     assert_eq!(state(&ep), DAT_EP_STATE_COMPLETION_PENDING);
     assert_eq!(ep.query().remote_port_qual, u64::from(PEER.1));
     bench.establish(&ep, b"");
@@ -139,21 +124,16 @@ fn private_data_of_a_request_may_be_changed_and_sent_back() {
         param.private_data.cast::<u8>().write(b'x');
         std::slice::from_raw_parts(param.private_data.cast::<u8>(), 3)
     };
-    Cr::accept(&cr, handle::pin_handle(ep.handle()), back).unwrap();
-    let calls = bench.script.calls();
-    assert!(
-        matches!(calls.last(), Some(Call::Accept { private_data, .. })
-        if private_data == b"xbc")
-    );
+    accept_with(&cr, &ep, back).unwrap();
+    let accepted = Call::Accept(3, b"xbc".to_vec());
+    assert_eq!(bench.script.calls().last(), Some(&accepted));
 }
 
 #[test]
 fn an_answered_request_is_invalid() {
-    let bench = Bench::new();
-    let psp = psp(&bench, DAT_PSP_CONSUMER_FLAG);
-    bench.request(psp.handle(), 1, b"");
-    let (cr, ep) = (cr_of(&bench.arrival()), bench.ep());
-    Cr::accept(&cr, handle::pin_handle(ep.handle()), b"").unwrap();
+    let (bench, cr) = requested(DAT_PSP_CONSUMER_FLAG, 1, b"");
+    let ep = bench.ep();
+    accept_with(&cr, &ep, b"").unwrap();
     let dead = (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_CR);
     assert_eq!(code(Cr::reject(&cr, b"")), dead);
     let handle = cr.handle();
@@ -166,13 +146,8 @@ fn an_answered_request_is_invalid() {
 fn reject_passes_private_data_to_the_peer() {
     let (bench, cr) = requested(DAT_PSP_CONSUMER_FLAG, 2, b"");
     Cr::reject(&cr, b"no").unwrap();
-    assert_eq!(
-        bench.script.calls(),
-        [Call::Reject {
-            request: 2,
-            private_data: b"no".to_vec()
-        }]
-    );
+    let rejected = Call::Reject(2, b"no".to_vec());
+    assert_eq!(bench.script.calls(), [rejected]);
     assert_eq!(bench.ia.child_count(Kind::Cr), 0);
 }
 
@@ -184,16 +159,13 @@ fn a_refused_accept_keeps_the_request() {
     let bare = Ep::create(&bench.ia, crate::ep::EpParts::none(), None).unwrap();
     assert_eq!(code(Cr::accept(&cr, handle::pin_handle(bare), b"")), no_ep);
     let busy = bench.connected();
-    let refused = Cr::accept(&cr, handle::pin_handle(busy.handle()), b"").unwrap_err();
-    assert_eq!(
-        refused.code().0,
-        0x0007_0000,
-        "without class bit and subtype"
-    );
+    let refused = accept_with(&cr, &busy, b"").unwrap_err();
+    let code = refused.code().0;
+    assert_eq!(code, 0x0007_0000, "without class bit and subtype");
     let good = bench.ep();
-    let too_long = Cr::accept(&cr, handle::pin_handle(good.handle()), &[0; 65]);
+    let too_long = accept_with(&cr, &good, &[0; 65]);
     assert_bad_argument(too_long, DAT_INVALID_ARG3);
-    Cr::accept(&cr, handle::pin_handle(good.handle()), &[0; 64]).unwrap();
+    accept_with(&cr, &good, &[0; 64]).unwrap();
 }
 
 #[test]
@@ -201,10 +173,8 @@ fn an_accept_that_the_rnic_refuses_ends_the_request_and_frees_the_endpoint() {
     let (bench, cr) = requested(DAT_PSP_CONSUMER_FLAG, 1, b"");
     let ep = bench.ep();
     bench.refuse(RnicError::NoResources(Resource::Memory));
-    assert_eq!(
-        code(Cr::accept(&cr, handle::pin_handle(ep.handle()), b"")).0,
-        DAT_INSUFFICIENT_RESOURCES
-    );
+    let refused = code(accept_with(&cr, &ep, b""));
+    assert_eq!(refused.0, DAT_INSUFFICIENT_RESOURCES);
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
     assert_eq!(bench.ia.child_count(Kind::Cr), 0);
 }
@@ -213,12 +183,10 @@ fn an_accept_that_the_rnic_refuses_ends_the_request_and_frees_the_endpoint() {
 fn a_peer_that_vanishes_is_an_accept_completion_error() {
     let (bench, cr) = requested(DAT_PSP_CONSUMER_FLAG, 1, b"");
     let ep = bench.ep();
-    Cr::accept(&cr, handle::pin_handle(ep.handle()), b"").unwrap();
+    accept_with(&cr, &ep, b"").unwrap();
     bench.report(&ep, ConnectionEvent::AcceptFailed);
-    assert_eq!(
-        bench.conn_event(),
-        DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR
-    );
+    let event = bench.conn_event();
+    assert_eq!(event, DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR);
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
 }
 
@@ -229,16 +197,10 @@ fn a_provider_service_point_creates_a_tentative_endpoint() {
     assert_eq!(state(&ep), DAT_EP_STATE_TENTATIVE_CONNECTION_PENDING);
     assert_bad_state(Ep::free(&ep), DAT_INVALID_STATE_EP_TENTCONNPENDING);
     let no_ep = (DAT_INVALID_HANDLE, DAT_INVALID_HANDLE_EP);
-    assert_eq!(
-        code(Cr::accept(&cr, Some(bench.ep()), b"")),
-        no_ep,
-        "it has one"
-    );
-    assert_eq!(
-        code(Cr::accept(&cr, None, b"")),
-        no_ep,
-        "the endpoint lacks zone and EVDs"
-    );
+    let refused = code(Cr::accept(&cr, Some(bench.ep()), b""));
+    assert_eq!(refused, no_ep, "it has one");
+    let refused = code(Cr::accept(&cr, None, b""));
+    assert_eq!(refused, no_ep, "the endpoint lacks zone and EVDs");
     equip(&bench, &ep);
     Cr::accept(&cr, None, b"").unwrap();
     bench.establish(&ep, b"");
@@ -271,12 +233,7 @@ fn free_stops_listening_and_keeps_requests() {
     assert_eq!(bench.script.calls(), [Call::Unlisten]);
     assert_bad_handle(Psp::free(&psp), DAT_INVALID_HANDLE_PSP);
     let ep = bench.ep();
-    Cr::accept(
-        &cr_of(&bench.arrival()),
-        handle::pin_handle(ep.handle()),
-        b"",
-    )
-    .unwrap();
+    accept_with(&cr_of(&bench.arrival()), &ep, b"").unwrap();
     // The EVD is no longer in use.
     free_evd(bench.cr.handle()).unwrap();
 }
@@ -311,7 +268,7 @@ fn an_abrupt_close_refuses_waiting_requests() {
         cr,
         ..
     } = bench;
-    let pinned = handle::pin_handle::<Ia<ScriptedRnic>>(ia.handle()).unwrap();
+    let pinned = pinned::<Ia<ScriptedRnic>>(ia.handle());
     drop((ia, pz, dto, conn, cr));
     Ia::close(pinned, DAT_CLOSE_ABRUPT_FLAG).unwrap();
     let calls = script.calls();
@@ -320,10 +277,7 @@ fn an_abrupt_close_refuses_waiting_requests() {
 
 #[test]
 fn the_provider_s_endpoint_can_be_equipped_step_by_step() {
-    let bench = Bench::new();
-    let psp = psp(&bench, DAT_PSP_PROVIDER_FLAG);
-    bench.request(psp.handle(), 1, b"");
-    let cr = cr_of(&bench.arrival());
+    let (bench, cr) = requested(DAT_PSP_PROVIDER_FLAG, 1, b"");
     let ep = ep_of(&cr);
     let param = bench.param();
     for mask in [

@@ -15,10 +15,8 @@ fn creation_reserves_the_endpoint() {
     let rsp = rsp(&bench, &ep);
     assert_eq!(state(&ep), DAT_EP_STATE_RESERVED);
     let param = rsp.query();
-    assert_eq!(
-        (param.conn_qual, param.ep_handle),
-        (QUALIFIER, ep.handle().as_dat())
-    );
+    assert_eq!(param.conn_qual, QUALIFIER);
+    assert_eq!(param.ep_handle, ep.handle().as_dat());
     assert_eq!(param.evd_handle, bench.cr.handle().as_dat());
 }
 
@@ -26,15 +24,11 @@ fn creation_reserves_the_endpoint() {
 fn creation_needs_an_unconnected_endpoint_and_an_evd_for_requests() {
     let bench = Bench::new();
     let busy = bench.connected();
-    assert_bad_state(
-        Rsp::create(&bench.ia, QUALIFIER, &busy, bench.cr.clone()),
-        DAT_INVALID_STATE_EP_CONNECTED,
-    );
+    let refused = Rsp::create(&bench.ia, QUALIFIER, &busy, bench.cr.clone());
+    assert_bad_state(refused, DAT_INVALID_STATE_EP_CONNECTED);
     let ep = bench.ep();
-    assert_bad_handle(
-        Rsp::create(&bench.ia, QUALIFIER, &ep, bench.dto.clone()),
-        DAT_INVALID_HANDLE_EVD_CR,
-    );
+    let refused = Rsp::create(&bench.ia, QUALIFIER, &ep, bench.dto.clone());
+    assert_bad_handle(refused, DAT_INVALID_HANDLE_EVD_CR);
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
 }
 
@@ -42,10 +36,8 @@ fn creation_needs_an_unconnected_endpoint_and_an_evd_for_requests() {
 fn a_failed_creation_releases_the_endpoint() {
     let (bench, ep) = Bench::with_ep();
     bench.refuse(RnicError::AddressInUse);
-    assert_eq!(
-        code(Rsp::create(&bench.ia, QUALIFIER, &ep, bench.cr.clone())).0,
-        DAT_CONN_QUAL_IN_USE
-    );
+    let refused = code(Rsp::create(&bench.ia, QUALIFIER, &ep, bench.cr.clone()));
+    assert_eq!(refused.0, DAT_CONN_QUAL_IN_USE);
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
     assert_eq!(bench.ia.child_count(Kind::Rsp), 0);
 }

@@ -1,13 +1,14 @@
 //! Requests whose event can no longer be read: they end, and release their endpoints.
 
 use super::*;
+use crate::harness::async_error;
 
 /// Creates a service point of one kind on the bench's EVD. Returns the service point, its reserved
 /// endpoint if it has one, and the function that frees it.
 type Make = fn(&Bench) -> (Handle, Option<TestEp>, fn(Handle));
 
 fn free_psp(psp: Handle) {
-    Psp::free(&handle::pin_handle::<Psp<ScriptedRnic>>(psp).unwrap()).unwrap();
+    Psp::free(&pinned::<Psp<ScriptedRnic>>(psp)).unwrap();
 }
 
 const KINDS: [(&str, Make); 4] = [
@@ -23,7 +24,7 @@ const KINDS: [(&str, Make); 4] = [
         let ep = bench.ep();
         let rsp = Rsp::create(&bench.ia, 5, &ep, bench.cr.clone()).unwrap();
         (rsp, Some(ep), |rsp| {
-            Rsp::free(&handle::pin_handle::<Rsp<ScriptedRnic>>(rsp).unwrap()).unwrap();
+            Rsp::free(&pinned::<Rsp<ScriptedRnic>>(rsp)).unwrap();
         })
     }),
     ("socket", |bench| {
@@ -36,7 +37,7 @@ const KINDS: [(&str, Make); 4] = [
         };
         let ssp = Ssp::create(&bench.ia, args).unwrap();
         (ssp, Some(ep), |ssp| {
-            Ssp::free(&handle::pin_handle::<Ssp<ScriptedRnic>>(ssp).unwrap()).unwrap();
+            Ssp::free(&pinned::<Ssp<ScriptedRnic>>(ssp)).unwrap();
         })
     }),
 ];
@@ -69,12 +70,8 @@ fn an_unread_request_ends_with_its_evd() {
         let (sp, ep, free) = make(&bench);
         bench.request(sp, 1, b"");
         free(sp);
-        assert!(
-            !bench
-                .script
-                .calls()
-                .contains(&Call::DropRequest { request: 1 })
-        );
+        let refused = Call::DropRequest { request: 1 };
+        assert!(!bench.script.calls().contains(&refused));
         if let Some(ep) = &ep {
             assert_bad_state(Ep::free(ep), DAT_INVALID_STATE_EP_PASSCONNPENDING);
         }
@@ -123,8 +120,7 @@ fn the_loss_of_an_only_request_is_reported() {
         assert_eq!(reports.len(), usize::from(ep.is_some()), "{kind}");
         for event in reports {
             assert_eq!(event.event_number, DAT_ASYNC_ERROR_EVD_OVERFLOW);
-            // SAFETY: the event number selects this member.
-            let error = unsafe { event.event_data.asynch_error_event_data };
+            let error = async_error(&event);
             assert_eq!(error.dat_handle, bench.cr.handle().as_dat(), "{kind}");
         }
         assert!(bench.cr.dequeue().is_ok(), "{kind}: the EVD still works");

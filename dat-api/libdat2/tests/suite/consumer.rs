@@ -158,23 +158,14 @@ fn bad_lines_are_reported_with_place_and_reason() {
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert_eq!(complaint.matches(&expected).count(), 1, "{complaint}");
 
-    let quiet = stage
-        .command(&program, &conf)
-        .env("DAT_DBG_TYPE", "0")
-        .output()
-        .expect("runs");
-    assert_eq!(String::from_utf8_lossy(&quiet.stderr), "");
-    let quiet = stage
-        .command(&program, &conf)
-        .env("DAT_LOG", "error")
-        .output()
-        .expect("runs");
-    assert_eq!(String::from_utf8_lossy(&quiet.stderr), "");
-    let redirected = stage
-        .command(&program, &conf)
-        .env("DAT_DBG_DEST", "1")
-        .output()
-        .expect("runs");
+    let with = |name, value| {
+        let mut command = stage.command(&program, &conf);
+        command.env(name, value).output().expect("runs")
+    };
+    for quiet in [with("DAT_DBG_TYPE", "0"), with("DAT_LOG", "error")] {
+        assert_eq!(String::from_utf8_lossy(&quiet.stderr), "");
+    }
+    let redirected = with("DAT_DBG_DEST", "1");
     assert!(String::from_utf8_lossy(&redirected.stdout).contains(&expected));
 }
 
@@ -185,15 +176,9 @@ fn an_unusable_override_is_reported_and_no_other_file_is_tried() {
     let missing = stage.file("missing.conf");
     for conf in [missing.as_path(), Path::new(""), Path::new("/")] {
         let name = conf.display();
-        let output = stage
-            .command(&program, conf)
-            .output()
-            .expect("program runs");
-        assert_eq!(
-            String::from_utf8_lossy(&output.stdout),
-            "",
-            "the registry is empty"
-        );
+        let output = stage.command(&program, conf).output();
+        let output = output.expect("program runs");
+        assert!(output.stdout.is_empty(), "the registry is empty");
         let complaint = String::from_utf8_lossy(&output.stderr);
         let expected = format!("DAT Registry: DAT_OVERRIDE, bad filename - {name}, aborting");
         assert!(complaint.contains(&expected), "{complaint}");
@@ -258,29 +243,24 @@ const VARIANTS: [&[&str]; 7] = [
     ],
 ];
 
+/// The fields after the name in a good line.
+const GOOD_FIELDS: &str = "u2.0 nonthreadsafe default lib.so dapl.2.0 p \"\"";
+
 /// Lines whose first field is their number: good lines, bad lines, and odd cases of the grammar.
 /// Two kinds are omitted: versions without digits, which OFA's library accepts as 0.0 although such
 /// an entry cannot be opened, and an unclosed quote in the seventh field, which crashes OFA's
 /// library.
 fn lines_of_all_kinds() -> Vec<String> {
-    let good = [
-        "u2.0",
-        "nonthreadsafe",
-        "default",
-        "lib.so",
-        "dapl.2.0",
-        "\"p 0\"",
-        "\"\"",
-    ];
+    let good: Vec<_> = GOOD_FIELDS.split(' ').collect();
     let mut lines = Vec::new();
     for (index, values) in VARIANTS.iter().enumerate() {
         for value in *values {
-            let mut fields = good;
+            let mut fields = good.clone();
             fields[index] = value;
             lines.push(format!("line{} {}", lines.len(), fields.join(" ")));
         }
     }
-    lines.extend(names_and_comments(&good.join(" ")));
+    lines.extend(names_and_comments(GOOD_FIELDS));
     lines
 }
 
@@ -356,13 +336,8 @@ fn without_override_the_system_file_or_the_interfaces_are_the_registry() {
     if system.exists() {
         assert_eq!(listed, names(&mut stage.command(&program, system)));
     } else {
-        assert!(
-            listed.iter().all(|name| name.starts_with("iwarp-")),
-            "{listed:?}"
-        );
-        assert!(
-            listed.iter().any(|name| name.starts_with("iwarp-lo ")),
-            "{listed:?}"
-        );
+        let begin_with = |name| move |listed: &String| listed.starts_with(name);
+        assert!(listed.iter().all(begin_with("iwarp-")), "{listed:?}");
+        assert!(listed.iter().any(begin_with("iwarp-lo ")), "{listed:?}");
     }
 }

@@ -53,11 +53,8 @@ fn every_header_compiles_in_c_and_cpp() {
     let scratch = tempfile::tempdir().expect("scratch directory");
     let output = scratch.path().join("header.o");
     for header in headers() {
-        let name = header
-            .file_name()
-            .expect("a file has a name")
-            .to_string_lossy()
-            .into_owned();
+        let name = header.file_name().expect("a file has a name");
+        let name = name.to_string_lossy().into_owned();
         // Like OFA's, the other headers are parts of udat.h, which must be included first.
         let first = if STANDS_ALONE.contains(&name.as_str()) {
             ""
@@ -65,31 +62,20 @@ fn every_header_compiles_in_c_and_cpp() {
             "#include <dat2/udat.h>\n"
         };
         let source = format!("{first}#include <dat2/{name}>\n#include <dat2/{name}>\n");
-        for (language, standard) in [
+        let standards = [
             ("c", "c99"),
             ("c", "gnu17"),
             ("c++", "c++11"),
             ("c++", "c++20"),
-        ] {
+        ];
+        for (language, standard) in standards {
             let input = scratch.path().join("header.input");
             fs::write(&input, &source).expect("scratch directory is writable");
-            succeed(
-                Command::new("cc")
-                    .args([
-                        "-x",
-                        language,
-                        &format!("-std={standard}"),
-                        "-Wall",
-                        "-Wextra",
-                        "-Werror",
-                    ])
-                    .arg("-I")
-                    .arg(source_dir().join("include"))
-                    .arg("-c")
-                    .arg(&input)
-                    .arg("-o")
-                    .arg(&output),
-            );
+            let mut cc = Command::new("cc");
+            cc.args(["-x", language, &format!("-std={standard}")]);
+            cc.args(["-Wall", "-Wextra", "-Werror", "-I"]);
+            cc.arg(source_dir().join("include")).arg("-c").arg(&input);
+            succeed(cc.arg("-o").arg(&output));
         }
     }
 }
@@ -102,10 +88,8 @@ fn every_exported_function_is_declared() {
         .collect();
     let exports = fs::read_to_string(source_dir().join("exports.txt")).expect("exports.txt");
     for name in exports.lines() {
-        assert!(
-            text.contains(&format!("DAT_RETURN {name}(")),
-            "{name} is not declared"
-        );
+        let is_declared = text.contains(&format!("DAT_RETURN {name}("));
+        assert!(is_declared, "{name} is not declared");
     }
 }
 
@@ -132,14 +116,11 @@ fn evaluate(facts: &Facts, include: &Path) -> Facts {
     let scratch = tempfile::tempdir().expect("scratch directory");
     let (source, program) = (scratch.path().join("facts.c"), scratch.path().join("facts"));
     fs::write(&source, program_for(facts, include)).expect("scratch directory is writable");
-    succeed(
-        Command::new("cc")
-            .args(["-std=gnu99", "-w", "-I"])
-            .arg(include)
-            .arg(&source)
-            .arg("-o")
-            .arg(&program),
-    );
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu99", "-w", "-I"])
+        .arg(include)
+        .arg(&source);
+    succeed(cc.arg("-o").arg(&program));
     succeed(&mut Command::new(&program))
         .lines()
         .map(|line| {
@@ -165,17 +146,12 @@ fn program_for(facts: &Facts, include: &Path) -> String {
     }
     program.push_str("int main(void)\n{\n");
     for (fact, value) in facts {
-        let kind = if *value < 0 {
-            "long long"
-        } else {
-            "unsigned long long"
+        let (kind, format) = match *value < 0 {
+            true => ("long long", "%lld"),
+            false => ("unsigned long long", "%llu"),
         };
-        let format = if *value < 0 { "%lld" } else { "%llu" };
-        writeln!(
-            program,
-            "\tprintf(\"{format} {fact}\\n\", ({kind})({fact}));"
-        )
-        .expect("writing to a string");
+        let print = format!("\tprintf(\"{format} {fact}\\n\", ({kind})({fact}));\n");
+        program.push_str(&print);
     }
     program.push_str("\treturn 0;\n}\n");
     program
@@ -197,13 +173,8 @@ fn facts_of_abi() -> Facts {
     }
     // Used between the Rust API and the providers of dat-rs; no header declares them.
     facts.retain(|name, _| !name.starts_with("DAT_RS_CNO_"));
-    let (sizes, values) = (
-        facts
-            .keys()
-            .filter(|fact| fact.starts_with("sizeof"))
-            .count(),
-        facts.len(),
-    );
+    let sizes = facts.keys().filter(|fact| fact.starts_with("sizeof"));
+    let (sizes, values) = (sizes.count(), facts.len());
     assert!(sizes >= 35, "only {sizes} layouts were found");
     assert!(values >= 950, "only {values} facts were found");
     facts

@@ -77,26 +77,17 @@ fn numbers_without_a_gap_and_never_more_than_buffers() {
 fn an_update_is_due_when_the_window_opens_and_never_for_an_update() {
     let mut credits = ReceiveCredits::new(4);
     credits.on_received(Seq(1), true, false).expect("in order");
-    assert_eq!(
-        credits.credit_update(),
-        CreditUpdate::NotDue,
-        "nothing was read"
-    );
+    let update = credits.credit_update();
+    assert_eq!(update, CreditUpdate::NotDue, "nothing was read");
     credits.on_posted();
-    assert_eq!(
-        credits.credit_update(),
-        CreditUpdate::Due,
-        "the window opens"
-    );
+    let update = credits.credit_update();
+    assert_eq!(update, CreditUpdate::Due, "the window opens");
     assert_eq!(credits.announce(), (4, Seq(1)));
     credits.on_received(Seq(2), false, true).expect("in order");
     credits.on_posted();
     assert!(credits.has_new_credits());
-    assert_eq!(
-        credits.credit_update(),
-        CreditUpdate::NotDue,
-        "an update needs no answer"
-    );
+    let update = credits.credit_update();
+    assert_eq!(update, CreditUpdate::NotDue, "an update needs no answer");
 }
 
 #[test]
@@ -130,11 +121,8 @@ fn buffers_that_are_added_are_credits_of_the_peer() {
     assert_eq!(credits.credit_update(), CreditUpdate::Due);
     assert_eq!(credits.announce(), (8, Seq(1)));
     credits.on_posted();
-    assert_eq!(
-        credits.announce(),
-        (8, Seq(1)),
-        "not one more than there are"
-    );
+    let announced = credits.announce();
+    assert_eq!(announced, (8, Seq(1)), "not one more than there are");
     let mut peer = SendCredits::new(4);
     peer.on_sent(true);
     assert!(!peer.allow_data());

@@ -5,17 +5,12 @@ use sdp_checker::Side::{Active, Passive};
 use super::pair::Pair;
 use crate::{ConnectionState, Event, Failure, OnCancel, SendHalf, wire::Mode};
 
-/// Moves messages until nothing moves any more.
-fn exchange(pair: &mut Pair) {
-    pair.settle();
-}
-
 #[test]
 fn messages_have_the_size_of_the_peers_buffers() {
     let mut pair = Pair::small();
     let bytes: Vec<u8> = (0..=250).collect();
     pair.active.write(bytes.clone());
-    exchange(&mut pair);
+    pair.settle();
     assert_eq!(pair.kinds[&0xff], 3, "100 bytes each");
     pair.passive.read(usize::MAX);
     assert_eq!(pair.passive.received, bytes);
@@ -25,10 +20,10 @@ fn messages_have_the_size_of_the_peers_buffers() {
 fn a_reader_that_does_not_read_stops_only_its_writer() {
     let mut pair = Pair::small();
     pair.active.write(vec![1; 2_000]);
-    exchange(&mut pair);
+    pair.settle();
     assert_eq!(pair.kinds[&0xff], 5, "three of eight stay in reserve");
     pair.passive.write(vec![2; 50]);
-    exchange(&mut pair);
+    pair.settle();
     pair.active.read(usize::MAX);
     assert_eq!(pair.active.received.len(), 50);
     pair.drain();
@@ -47,13 +42,13 @@ fn a_writer_that_cannot_send_awaits_credits_or_the_reader() {
     pair.active.write(vec![1; 50]);
     assert_eq!(obstacles(&pair), (true, false, false), "nothing is missing");
     pair.active.write(vec![1; 2_000]);
-    exchange(&mut pair);
+    pair.settle();
     assert_eq!(obstacles(&pair), (true, true, false));
     pair.drain();
     assert_eq!(obstacles(&pair), (false, false, false));
     pair.active.advertise(vec![2; 200], 10);
     pair.active.write(vec![3; 50]);
-    exchange(&mut pair);
+    pair.settle();
     assert_eq!(obstacles(&pair), (false, false, true));
     pair.drain();
     assert_eq!(obstacles(&pair), (false, false, false));
@@ -64,21 +59,18 @@ fn advertised_memory_is_read_and_released() {
     let mut pair = Pair::small();
     let bytes: Vec<u8> = (0..200).collect();
     pair.active.advertise(bytes.clone(), 10);
-    exchange(&mut pair);
+    pair.settle();
     assert_eq!(pair.passive.connection.readable(), 190);
     assert_eq!(pair.active.registered.len(), 1);
     pair.passive.read(usize::MAX);
     pair.passive.begin_read(100);
     pair.passive.begin_read(1_000);
     assert_eq!(pair.passive.reads.len(), 2);
-    exchange(&mut pair);
+    pair.settle();
     assert_eq!(pair.passive.received, bytes);
     assert!(pair.active.registered.is_empty());
-    assert_eq!(
-        pair.kinds.get(&0x06),
-        Some(&1),
-        "one report covers both reads"
-    );
+    let reports = pair.kinds.get(&0x06);
+    assert_eq!(reports, Some(&1), "one report covers both reads");
 }
 
 #[test]
@@ -98,7 +90,7 @@ fn registered_memory_is_sent_in_stream_order_and_released() {
 fn registered_memory_that_is_taken_back_ends_after_the_sent_bytes() {
     let mut pair = Pair::small();
     pair.active.write_registered(vec![2; 4_000]);
-    exchange(&mut pair);
+    pair.settle();
     assert_eq!(pair.active.registered.len(), 1, "the credits are spent");
     pair.active.cancel(OnCancel::TakeBack, false);
     assert!(pair.active.registered.is_empty());
@@ -115,11 +107,11 @@ fn after_a_refusal_the_rest_of_the_memory_is_sent() {
     let bytes: Vec<u8> = (0..200).collect();
     pair.active.advertise(bytes.clone(), 10);
     pair.active.write(vec![9; 3]);
-    exchange(&mut pair);
+    pair.settle();
     pair.passive.read(usize::MAX);
     pair.passive.begin_read(90);
     pair.passive.connection.refuse_advert();
-    exchange(&mut pair);
+    pair.settle();
     assert_eq!(pair.kinds.get(&0x06), Some(&1));
     assert_eq!(pair.kinds.get(&0x04), Some(&1));
     pair.drain();
@@ -133,12 +125,12 @@ fn after_a_refusal_the_rest_of_the_memory_is_sent() {
 fn bytes_that_are_taken_back_are_not_in_the_stream() {
     let mut pair = Pair::small();
     pair.active.advertise(vec![5; 200], 10);
-    exchange(&mut pair);
+    pair.settle();
     pair.passive.read(usize::MAX);
     pair.passive.begin_read(40);
-    exchange(&mut pair);
+    pair.settle();
     pair.active.cancel(OnCancel::TakeBack, true);
-    exchange(&mut pair);
+    pair.settle();
     assert_eq!(pair.kinds.get(&0x08), Some(&1));
     assert_eq!(pair.kinds.get(&0x04), Some(&1), "the cancel is answered");
     pair.drain();
@@ -167,11 +159,8 @@ fn a_cancel_during_a_read_waits_for_it() {
     assert!(pair.serve_read(Passive));
     assert!(pair.transmit(Passive) && pair.transmit(Passive));
     let send_sm = pair.take_frame(Passive).expect("SendSm");
-    assert_eq!(
-        (send_sm[0], send_sm[15]),
-        (0x04, 2),
-        "it acknowledges the cancel"
-    );
+    let answer = (send_sm[0], send_sm[15]);
+    assert_eq!(answer, (0x04, 2), "it acknowledges the cancel");
 }
 
 #[test]
@@ -182,7 +171,7 @@ fn a_refusal_that_crosses_a_cancel_ends_both() {
     pair.passive.connection.refuse_advert();
     pair.active.cancel(OnCancel::TakeBack, true);
     assert!(pair.transmit(Passive) && pair.transmit(Active));
-    exchange(&mut pair);
+    pair.settle();
     assert!(pair.active.registered.is_empty());
     pair.active.advertise(vec![6; 100], 10);
     pair.drain();
@@ -194,18 +183,16 @@ fn a_refusal_that_crosses_a_cancel_ends_both() {
 fn an_urgent_byte_passes_unread_advertised_memory() {
     let mut pair = Pair::small();
     pair.active.advertise(vec![5; 200], 10);
-    exchange(&mut pair);
+    pair.settle();
     pair.active.write_urgent(b'!');
-    exchange(&mut pair);
+    pair.settle();
     pair.passive.read(usize::MAX);
-    exchange(&mut pair);
+    pair.settle();
     pair.passive.read(usize::MAX);
     assert_eq!(pair.passive.urgent_received, [200]);
     assert_eq!(pair.passive.received[200], b'!');
-    assert!(
-        pair.passive.urgent_announced >= 2,
-        "early, and with the byte"
-    );
+    let announced = pair.passive.urgent_announced >= 2;
+    assert!(announced, "early, and with the byte");
 }
 
 #[test]
@@ -214,21 +201,19 @@ fn each_half_closes_by_itself() {
     pair.active.write(vec![1; 120]);
     pair.active.connection.shut_send();
     pair.active.write(vec![2; 10]);
-    exchange(&mut pair);
+    pair.settle();
     assert_eq!(pair.active.connection.send_half(), SendHalf::Finished);
     assert!(pair.passive.saw_end);
     pair.passive.write(vec![3; 120]);
     pair.drain();
-    assert_eq!(
-        (pair.passive.received.len(), pair.active.received.len()),
-        (120, 120)
-    );
+    assert_eq!(pair.passive.received.len(), 120);
+    assert_eq!(pair.active.received.len(), 120);
     assert!(!pair.active.wants_disconnect);
     let expects =
         |pair: &Pair| [&pair.active, &pair.passive].map(|it| it.connection.expects_messages());
     assert_eq!(expects(&pair), [true, true]);
     pair.passive.connection.shut_send();
-    exchange(&mut pair);
+    pair.settle();
     assert_eq!(expects(&pair), [false, false]);
     assert!(pair.active.wants_disconnect && pair.passive.wants_disconnect);
     pair.disconnect_if_asked();
@@ -247,7 +232,7 @@ fn a_transport_that_ends_before_the_last_disconn_loses_only_bytes() {
     ] {
         let mut pair = Pair::small();
         pair.active.connection.shut_send();
-        exchange(&mut pair);
+        pair.settle();
         assert!(pair.passive.saw_end);
         if written > 0 {
             pair.passive.write(vec![1; written]);
@@ -260,11 +245,8 @@ fn a_transport_that_ends_before_the_last_disconn_loses_only_bytes() {
             pair.passive.connection.shut_send();
         }
         pair.passive.disconnected();
-        assert_eq!(
-            pair.passive.connection.state(),
-            expected,
-            "{written} {is_sent} {shuts}"
-        );
+        let state = pair.passive.connection.state();
+        assert_eq!(state, expected, "{written} {is_sent} {shuts}");
     }
 }
 
@@ -273,7 +255,7 @@ fn disconn_waits_for_memory_that_is_being_read() {
     let mut pair = Pair::small();
     pair.active.advertise(vec![5; 200], 10);
     pair.active.connection.shut_send();
-    exchange(&mut pair);
+    pair.settle();
     assert!(!pair.passive.saw_end);
     pair.drain();
     assert!(pair.passive.saw_end);
@@ -286,11 +268,11 @@ fn an_abort_is_a_reset_and_after_disconn_an_abortconn() {
         let mut pair = Pair::small();
         if after_fin {
             pair.active.connection.shut_send();
-            exchange(&mut pair);
+            pair.settle();
         }
         pair.active.connection.abort();
         pair.active.take_events();
-        exchange(&mut pair);
+        pair.settle();
         assert_eq!(pair.kinds.contains_key(&0x03), after_fin);
         pair.disconnect_if_asked();
         assert_eq!(pair.active.failure, Some(Failure::Aborted));
@@ -308,17 +290,14 @@ fn a_half_goes_to_buffered_mode_and_back() {
     let mut pair = Pair::small();
     pair.active.advertise(vec![5; 200], 10);
     pair.active.connection.go_buffered();
-    exchange(&mut pair);
+    pair.settle();
     assert_eq!(pair.active.connection.send_mode(), Mode::Buffered);
     assert_eq!(pair.passive.connection.receive_mode(), Mode::Buffered);
-    assert_eq!(
-        pair.passive.connection.send_mode(),
-        Mode::Combined,
-        "the other half is unchanged"
-    );
+    let other = pair.passive.connection.send_mode();
+    assert_eq!(other, Mode::Combined, "the other half is unchanged");
     assert!(!pair.kinds.contains_key(&0xfe));
     pair.passive.connection.go_combined();
-    exchange(&mut pair);
+    pair.settle();
     assert_eq!(pair.active.connection.send_mode(), Mode::Combined);
     pair.active.advertise(vec![5; 200], 10);
     pair.drain();

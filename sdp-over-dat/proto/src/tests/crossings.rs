@@ -44,6 +44,23 @@ fn offer_sinks(pair: &mut Pair, count: usize) {
     }
 }
 
+/// Two ends in pipelined mode, after the passive end has sent `count` advertisements of its memory,
+/// which are in flight.
+fn sending_sinks(count: usize) -> Pair {
+    let mut pair = pipelined();
+    offer_sinks(&mut pair, count);
+    send(&mut pair, Passive);
+    pair
+}
+
+/// As `sending_sinks`, after the active end has received the advertisements.
+fn with_sinks(count: usize) -> Pair {
+    let mut pair = pipelined();
+    offer_sinks(&mut pair, count);
+    pair.settle();
+    pair
+}
+
 /// Makes the passive end refuse an advertisement of 200 bytes.
 fn refuse(pair: &mut Pair) {
     pair.active.advertise(vec![1; 200], 1);
@@ -87,9 +104,7 @@ const MODE_CHANGE: u8 = 0x07;
 
 #[test]
 fn a_waiting_reader_is_written_to() {
-    let mut pair = pipelined();
-    offer_sinks(&mut pair, 1);
-    pair.settle();
+    let mut pair = with_sinks(1);
     pair.active.write(vec![1; 400]);
     assert_eq!(send(&mut pair, Active), [0x05, DATA, DATA, DATA]);
     pair.settle();
@@ -100,9 +115,7 @@ fn a_waiting_reader_is_written_to() {
 
 #[test]
 fn a_write_ends_where_the_bytes_end_and_takes_registered_memory_too() {
-    let mut pair = pipelined();
-    offer_sinks(&mut pair, 3);
-    pair.settle();
+    let mut pair = with_sinks(3);
     pair.active.write(vec![1; 40]);
     pair.active.advertise(vec![2; 200], 1);
     assert_eq!(send(&mut pair, Active), [0x05, 0x05, 0x05]);
@@ -214,9 +227,7 @@ fn an_end_whose_sinks_use_up_the_limit_sends_its_own_data() {
 fn data_that_crosses_a_sink_advertisement_uses_it_up() {
     // Messages with data, advertisements, and how many of these are written in the end.
     for (messages, adverts, valid) in [(0, 1, 1), (1, 1, 0), (2, 1, 0), (1, 2, 1), (2, 2, 0)] {
-        let mut pair = pipelined();
-        offer_sinks(&mut pair, adverts);
-        send(&mut pair, Passive);
+        let mut pair = sending_sinks(adverts);
         pair.active.write(vec![1; 100 * messages]);
         assert_eq!(send(&mut pair, Active).len(), messages);
         deliver(&mut pair, Passive);
@@ -261,9 +272,7 @@ fn an_advertisement_that_was_not_sent_is_withdrawn_by_data() {
 /// SinkAvail and SrcAvail.
 #[test]
 fn a_sink_advertisement_revokes_those_of_the_source() {
-    let mut pair = pipelined();
-    offer_sinks(&mut pair, 1);
-    send(&mut pair, Passive);
+    let mut pair = sending_sinks(1);
     pair.active.advertise(vec![1; 200], 1);
     pair.active.advertise(vec![2; 200], 1);
     assert_eq!(send(&mut pair, Active), [SRC_AVAIL, SRC_AVAIL]);
@@ -286,9 +295,7 @@ fn a_source_advertisement_that_was_received_forbids_those_of_the_sink() {
 
 #[test]
 fn a_stale_sink_advertisement_revokes_nothing() {
-    let mut pair = pipelined();
-    offer_sinks(&mut pair, 1);
-    send(&mut pair, Passive);
+    let mut pair = sending_sinks(1);
     pair.active.write(vec![3; 50]);
     pair.active.advertise(vec![1; 200], 1);
     assert_eq!(send(&mut pair, Active), [DATA, SRC_AVAIL]);
@@ -303,9 +310,7 @@ fn a_stale_sink_advertisement_revokes_nothing() {
 #[test]
 fn a_cancel_of_memory_that_was_written_is_not_answered() {
     for cancel_first in [false, true] {
-        let mut pair = pipelined();
-        offer_sinks(&mut pair, 2);
-        pair.settle();
+        let mut pair = with_sinks(2);
         pair.active.write(vec![1; 300]);
         pair.passive.connection.cancel_sinks();
         if cancel_first {
@@ -326,18 +331,13 @@ fn a_cancel_of_memory_that_was_written_is_not_answered() {
 
 #[test]
 fn a_cancel_is_answered_if_part_of_the_memory_was_not_written() {
-    let mut pair = pipelined();
-    offer_sinks(&mut pair, 2);
-    pair.settle();
+    let mut pair = with_sinks(2);
     pair.passive.connection.cancel_sinks();
     assert_eq!(send(&mut pair, Passive), [0x09]);
     pair.active.write(vec![1; 20]);
     assert_eq!(send(&mut pair, Active), [0x05]);
-    assert_eq!(
-        pair.passive.advertise_sink(150),
-        None,
-        "the cancel is in progress"
-    );
+    let third = pair.passive.advertise_sink(150);
+    assert_eq!(third, None, "the cancel is in progress");
     deliver(&mut pair, Active);
     assert_eq!(send(&mut pair, Active), [0x0a]);
     pair.settle();
@@ -348,9 +348,7 @@ fn a_cancel_is_answered_if_part_of_the_memory_was_not_written() {
 #[test]
 fn a_cancel_of_memory_that_data_uses_up_is_not_answered() {
     for adverts in [1, 2] {
-        let mut pair = pipelined();
-        offer_sinks(&mut pair, adverts);
-        send(&mut pair, Passive);
+        let mut pair = sending_sinks(adverts);
         pair.passive.connection.cancel_sinks();
         send(&mut pair, Passive);
         pair.active.write(vec![1; 50]);
@@ -368,9 +366,7 @@ fn a_cancel_of_memory_that_data_uses_up_is_not_answered() {
 #[test]
 fn a_sink_advertisement_ends_the_cancel_of_the_source() {
     for then in [OnCancel::Send, OnCancel::TakeBack] {
-        let mut pair = pipelined();
-        offer_sinks(&mut pair, 1);
-        send(&mut pair, Passive);
+        let mut pair = sending_sinks(1);
         pair.active.advertise(vec![1; 200], 1);
         send(&mut pair, Active);
         pair.active.cancel(then, true);
@@ -494,9 +490,7 @@ fn an_advertisement_that_crosses_a_refusal_is_sent_again() {
 #[test]
 fn a_sink_advertisement_that_crosses_a_change_of_mode_is_used_up_as_before() {
     for (before, after) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
-        let mut pair = pipelined();
-        offer_sinks(&mut pair, 1);
-        send(&mut pair, Passive);
+        let mut pair = sending_sinks(1);
         pair.active.write(vec![1; 100 * before]);
         send(&mut pair, Active);
         pair.active.connection.leave_pipelined();
@@ -521,9 +515,7 @@ fn a_sink_advertisement_that_crosses_a_change_of_mode_is_used_up_as_before() {
 
 #[test]
 fn a_source_leaves_pipelined_mode_when_nothing_is_advertised() {
-    let mut pair = pipelined();
-    offer_sinks(&mut pair, 1);
-    pair.settle();
+    let mut pair = with_sinks(1);
     pair.active.connection.go_buffered();
     assert_eq!(send(&mut pair, Active), []);
     pair.active.write(vec![1; 20]);
@@ -538,9 +530,7 @@ fn a_source_leaves_pipelined_mode_when_nothing_is_advertised() {
 fn the_end_of_the_stream_retires_sink_advertisements() {
     for cancels in [false, true] {
         for crosses in [false, true] {
-            let mut pair = pipelined();
-            offer_sinks(&mut pair, 1);
-            send(&mut pair, Passive);
+            let mut pair = sending_sinks(1);
             if !crosses {
                 deliver(&mut pair, Active);
             }
@@ -564,9 +554,7 @@ fn the_end_of_the_stream_retires_sink_advertisements() {
 #[test]
 fn memory_of_a_reader_that_shuts_down_is_released() {
     for is_written in [false, true] {
-        let mut pair = pipelined();
-        offer_sinks(&mut pair, 1);
-        pair.settle();
+        let mut pair = with_sinks(1);
         pair.passive.connection.shut_receive();
         if is_written {
             pair.active.write(vec![1; 20]);

@@ -253,10 +253,8 @@ impl Engine {
         }
         let size = self.posted.pop_front();
         let size = size.expect("a message and no receive buffer");
-        assert!(
-            bytes.len() <= size as usize,
-            "a message longer than its buffer"
-        );
+        let fits = bytes.len() <= size as usize;
+        assert!(fits, "a message longer than its buffer");
         let inbound = self.connection.handle_message(bytes, bytes.len());
         let inbound = inbound.unwrap_or_default();
         self.take_events();
@@ -425,10 +423,8 @@ impl Engine {
                 Event::BuffersKnown(size) => self.buffer_size = size,
                 Event::Disconnect => self.wants_disconnect = true,
                 Event::Failed(failure) => {
-                    assert!(
-                        self.failure.is_none(),
-                        "the first cause is the one that counts"
-                    );
+                    let is_first = self.failure.is_none();
+                    assert!(is_first, "the first cause is the one that counts");
                     self.failure = Some(failure);
                 }
                 Event::Closed => self.is_closed = true,

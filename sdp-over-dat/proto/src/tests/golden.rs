@@ -95,12 +95,8 @@ fn every_message_is_parsed_and_emitted() {
     for row in &ROWS {
         let bytes = hex(row.hex);
         let message = message(row);
-        assert_eq!(
-            Message::parse(&bytes, bytes.len()),
-            Ok(message),
-            "{}",
-            row.hex
-        );
+        let parsed = Message::parse(&bytes, bytes.len());
+        assert_eq!(parsed, Ok(message), "{}", row.hex);
         let header = message.emit();
         let header_len = message.header_len();
         assert_eq!(header.as_bytes(), &bytes[..header_len], "{}", row.hex);

@@ -91,10 +91,8 @@ fn only_zeros_are_trimmed_and_padding_is_ignored() {
     longer.resize(196, 0);
     assert_eq!(Hello::parse(&longer), Ok(hello));
     longer[195] = 1;
-    assert!(matches!(
-        Hello::parse(&longer),
-        Err(WireError::Length { .. })
-    ));
+    let parsed = Hello::parse(&longer);
+    assert!(matches!(parsed, Err(WireError::Length { .. })));
 
     let (_, ack) = Connection::accept(CONFIG, &hello);
     for available in [24, 160, 196, 256] {
@@ -115,16 +113,12 @@ fn both_major_versions_are_taken() {
     for byte in [0x00, 0x0f, 0x30, 0xff] {
         let mut bytes = padded(HELLO, 92);
         bytes[16] = byte;
-        assert!(
-            matches!(Hello::parse(&bytes), Err(WireError::Version { .. })),
-            "{byte:#x}"
-        );
+        let is_refused = matches!(Hello::parse(&bytes), Err(WireError::Version { .. }));
+        assert!(is_refused, "Hello with {byte:#x}");
         let mut bytes = padded(HELLO_ACK, 196);
         bytes[16] = byte;
-        assert!(
-            matches!(HelloAck::parse(&bytes), Err(WireError::Version { .. })),
-            "{byte:#x}"
-        );
+        let is_refused = matches!(HelloAck::parse(&bytes), Err(WireError::Version { .. }));
+        assert!(is_refused, "HelloAck with {byte:#x}");
     }
 }
 
@@ -159,10 +153,8 @@ fn a_bad_answer_ends_the_connection() {
     let (mut connection, _) = connect();
     let mut bytes = padded(HELLO_ACK, 196);
     bytes[19] = 0;
-    assert_eq!(
-        connection.handle_hello_ack(&bytes),
-        Err(WireError::NoAdverts)
-    );
+    let refused = connection.handle_hello_ack(&bytes);
+    assert_eq!(refused, Err(WireError::NoAdverts));
     let failure = Failure::Protocol(ProtocolError::Wire(WireError::NoAdverts));
     assert_eq!(connection.state(), ConnectionState::Failed(failure));
     assert_eq!(connection.poll_event(), Some(Event::Failed(failure)));
@@ -182,10 +174,8 @@ fn an_answer_establishes_and_a_refusal_says_so() {
 
     let (mut connection, _) = connect();
     connection.handle_disconnected();
-    assert_eq!(
-        connection.poll_event(),
-        Some(Event::Failed(Failure::Refused))
-    );
+    let event = connection.poll_event();
+    assert_eq!(event, Some(Event::Failed(Failure::Refused)));
 }
 
 #[test]
@@ -193,11 +183,8 @@ fn a_first_message_that_overtakes_ready_establishes() {
     let (_, hello) = connect();
     let (mut connection, _) = Connection::accept(CONFIG, &hello);
     assert!(connection.write(5));
-    assert_eq!(
-        connection.poll_transmit(),
-        None,
-        "the peer may not be ready"
-    );
+    let early = connection.poll_transmit();
+    assert_eq!(early, None, "the peer may not be ready");
     let message = hex("ff000040 00000015 00000001 00000000 68656c6c 6f");
     let inbound = connection
         .handle_message(&message, 21)

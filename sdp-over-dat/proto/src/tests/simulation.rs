@@ -330,10 +330,8 @@ impl Episode {
         }
         self.drain();
         if !self.has_failed() {
-            self.pair
-                .checker
-                .check_complete()
-                .expect("nothing is pending");
+            let complete = self.pair.checker.check_complete();
+            complete.expect("nothing is pending");
             assert!(self.pair.is_quiet());
             assert!(self.pair.active.saw_end && self.pair.passive.saw_end);
         }
@@ -372,29 +370,21 @@ impl Episode {
             assert!(is_drained, "{side:?} still has something to send");
             let checked = self.pair.streamed(side);
             let peer = self.pair.end(side.other());
-            assert_eq!(
-                peer.received.len(),
-                stream.len(),
-                "{side:?}: bytes are lost"
-            );
+            let received = peer.received.len();
+            assert_eq!(received, stream.len(), "{side:?}: bytes are lost");
             assert!(peer.received == stream, "{side:?}: bytes are mixed up");
             assert_eq!(peer.urgent_received, urgent, "{side:?}: urgent bytes");
             let announced = peer.urgent_announced as usize;
-            assert!(
-                announced >= urgent.len(),
-                "{side:?}: urgent and not announced"
-            );
+            let is_announced = announced >= urgent.len();
+            assert!(is_announced, "{side:?}: urgent and not announced");
             assert_eq!(
                 checked,
                 stream.len() as u64,
                 "{side:?}: the checker's count"
             );
             let registered = &self.pair.end(side).registered;
-            assert!(
-                registered.is_empty(),
-                "{side:?} leaks {:?}",
-                registered.keys()
-            );
+            let leaked = registered.keys();
+            assert!(registered.is_empty(), "{side:?} leaks {leaked:?}");
         }
     }
 }

@@ -86,6 +86,12 @@ impl Victim {
         }
         kinds
     }
+
+    /// Checks an end that has ended.
+    fn sends_nothing(&mut self) {
+        let kinds = self.transmitted();
+        assert_eq!(kinds, [], "an end that has ended sends nothing");
+    }
 }
 
 type Prepare = fn(&mut Victim);
@@ -187,25 +193,18 @@ const SRC_AVAIL: Body = Body::SrcAvail(SrcAvail {
     stag: 7,
     address: 0x10_0000,
 });
-const SINK_AVAIL: Body = Body::SinkAvail(SinkAvail {
-    len: 2_000,
-    stag: 7,
-    address: 0x10_0000,
-    non_discards: 0,
-});
+const SINK_AVAIL: Body = sink_avail(2_000, 0);
+const WRONG_COUNT: Body = sink_avail(2_000, 1);
+const SHORT: Body = sink_avail(999, 0);
 
-const WRONG_COUNT: Body = Body::SinkAvail(SinkAvail {
-    len: 2_000,
-    stag: 7,
-    address: 0x10_0000,
-    non_discards: 1,
-});
-const SHORT: Body = Body::SinkAvail(SinkAvail {
-    len: 999,
-    stag: 7,
-    address: 0x10_0000,
-    non_discards: 0,
-});
+const fn sink_avail(len: u32, non_discards: u32) -> Body {
+    Body::SinkAvail(SinkAvail {
+        len,
+        stag: 7,
+        address: 0x10_0000,
+        non_discards,
+    })
+}
 
 const fn change(half: TargetHalf, mode: Mode) -> Body {
     Body::ModeChange(ModeChange { half, mode })
@@ -265,11 +264,7 @@ fn outcome(prepare: Prepare, body: Body, payload_len: u32) -> char {
         let before = victim.engine.failure;
         victim.feed(body, payload_len);
         assert_eq!(victim.engine.failure, before, "the first cause counts");
-        assert_eq!(
-            victim.transmitted(),
-            [],
-            "an end that has ended sends nothing"
-        );
+        victim.sends_nothing();
         return '.';
     }
     victim.feed(body, payload_len);
@@ -278,11 +273,7 @@ fn outcome(prepare: Prepare, body: Body, payload_len: u32) -> char {
         Some(Failure::Protocol(ProtocolError::AfterDisConn(_))) => 'X',
         Some(Failure::PeerAborted) => 'a',
         Some(Failure::Protocol(_)) => {
-            assert_eq!(
-                victim.transmitted(),
-                [],
-                "an end that has ended sends nothing"
-            );
+            victim.sends_nothing();
             assert!(victim.engine.wants_disconnect);
             'x'
         }
@@ -420,10 +411,7 @@ fn a_peer_that_keeps_no_rule() {
             }
         }
         let has_failed = victim.engine.failure.is_some();
-        (ended, lived) = (
-            ended + u32::from(has_failed),
-            lived + u32::from(!has_failed),
-        );
+        *(if has_failed { &mut ended } else { &mut lived }) += 1;
         finish(victim);
     }
     let is_mixed = ended > 100 && lived > 5;
@@ -446,8 +434,6 @@ fn finish(mut victim: Victim) {
     assert!(!victim.engine.connection.write(1));
     let event = victim.engine.connection.poll_event();
     assert_eq!(event, None::<Event>);
-    assert_ne!(
-        victim.engine.connection.state(),
-        ConnectionState::Established
-    );
+    let state = victim.engine.connection.state();
+    assert_ne!(state, ConnectionState::Established);
 }

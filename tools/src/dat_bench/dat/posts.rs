@@ -58,10 +58,8 @@ impl DatLink {
         let code = unsafe {
             (self.library.dat_evd_wait)(self.evd_raw, timeout_us, 1, &mut event, &mut nmore)
         };
-        ensure!(
-            !code.is(DAT_TIMEOUT_EXPIRED),
-            "nothing happened for {STALL:?}"
-        );
+        let is_alive = !code.is(DAT_TIMEOUT_EXPIRED);
+        ensure!(is_alive, "nothing happened for {STALL:?}");
         ensure!(code.is_success(), "dat_evd_wait: {code:?}");
         self.classify(&event)
     }

@@ -152,19 +152,15 @@ fn fd(side: &mut Side<'_>) -> Result<()> {
     let cno = Cno::create_with_fd(&ia)?;
     let evd = Evd::create_with_cno(&ia, 16, EvdFlags::SOFTWARE, &cno)?;
     let fd = cno.fd().context("the CNO has no descriptor")?;
-    ensure!(
-        !is_readable(fd),
-        "the descriptor is readable before a trigger"
-    );
+    let is_quiet = !is_readable(fd);
+    ensure!(is_quiet, "the descriptor is readable before a trigger");
     evd.post_software(1)?;
     ensure!(
         is_readable(fd),
         "the descriptor is not readable after a trigger"
     );
-    ensure!(
-        cno.take_trigger()? == Some(evd.id()),
-        "another EVD is returned"
-    );
+    let is_named = cno.take_trigger()? == Some(evd.id());
+    ensure!(is_named, "another EVD is returned");
     ensure!(evd.dequeue()?.is_some(), "the event is missing");
     ensure!(cno.take_trigger()?.is_none(), "the EVD triggered twice");
     ensure!(

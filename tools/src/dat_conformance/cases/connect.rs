@@ -235,11 +235,8 @@ fn accepts_twice(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     request.accept(Some(&first), &[])?;
     expect::connection_event(&first, &kit.connect, ESTABLISHED, side)?;
     let request = expect::request(&kit.requests, side)?;
-    ensure!(
-        request.private_data().starts_with(b"twin"),
-        "{:?}",
-        request.private_data()
-    );
+    let data = request.private_data();
+    ensure!(data.starts_with(b"twin"), "{data:?}");
     request.accept(Some(&second), &[])?;
     expect::connection_event(&second, &kit.connect, ESTABLISHED, side)?;
     side.barrier("over")
@@ -398,18 +395,14 @@ fn answers(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let len = length(side, &kit)?;
     let (psp, request) = listen(side, &kit)?;
     same_data(request.private_data(), 1, len).context("of the connect")?;
-    ensure!(
-        !request.is_truncated(),
-        "the private data is reported as truncated"
-    );
+    let is_whole = !request.is_truncated();
+    ensure!(is_whole, "the private data is reported as truncated");
     ensure!(request.conn_qual() == psp.conn_qual(), "another qualifier");
     ensure!(request.service_point() == psp.id(), "another service point");
     request.accept(Some(&ep), &pattern::bytes(2, len))?;
     let event = expect::connection_event(&ep, &kit.connect, ESTABLISHED, side)?;
-    ensure!(
-        event.private_data.is_empty(),
-        "private data at the accepting end"
-    );
+    let is_empty = event.private_data.is_empty();
+    ensure!(is_empty, "private data at the accepting end");
     side.barrier("over")
 }
 

@@ -43,15 +43,11 @@ fn new(kit: Kit) -> Result<()> {
 
 fn defaults(kit: Kit) -> Result<()> {
     let attr = Ep::create(&kit.pz, kit.evds(), None)?.query()?.attr;
-    ensure!(
-        attr.max_recv_dtos >= 1 && attr.max_request_dtos >= 1,
-        "{attr:?}"
-    );
+    let is_usable = attr.max_recv_dtos >= 1 && attr.max_request_dtos >= 1;
+    ensure!(is_usable, "{attr:?}");
     // dapltest posts lists of four without checking the limit.
-    ensure!(
-        attr.max_recv_iov >= 4 && attr.max_request_iov >= 4,
-        "{attr:?}"
-    );
+    let has_lists = attr.max_recv_iov >= 4 && attr.max_request_iov >= 4;
+    ensure!(has_lists, "{attr:?}");
     Ok(())
 }
 
@@ -101,10 +97,8 @@ fn modify(kit: Kit) -> Result<()> {
     };
     ep.set_attr(&asked)?;
     let got = ep.query()?.attr;
-    ensure!(
-        got.max_recv_dtos >= 64 && got.max_request_dtos >= 48,
-        "{got:?}"
-    );
+    let is_granted = got.max_recv_dtos >= 64 && got.max_request_dtos >= 48;
+    ensure!(is_granted, "{got:?}");
     Ok(())
 }
 

@@ -79,10 +79,8 @@ fn timeout(evd: Evd, side: &mut Side<'_>) -> Result<()> {
 }
 
 fn poll(evd: Evd) -> Result<()> {
-    ensure!(
-        evd.wait(Some(Duration::ZERO))?.is_none(),
-        "an event in a new queue"
-    );
+    let is_empty = evd.wait(Some(Duration::ZERO))?.is_none();
+    ensure!(is_empty, "an event in a new queue");
     evd.post_software(3)?;
     match evd.wait(Some(Duration::ZERO))? {
         Some(Event::Software(3)) => Ok(()),
@@ -176,10 +174,8 @@ fn unwaitable(evd: Evd, side: &mut Side<'_>) -> Result<()> {
     evd.set_waitable(false)?;
     evd.post_software(1)?;
     expect::refused(evd.wait(Some(side.patience())), DAT_INVALID_STATE)?;
-    ensure!(
-        evd.dequeue()?.is_some(),
-        "an unwaitable queue cannot be polled"
-    );
+    let is_there = evd.dequeue()?.is_some();
+    ensure!(is_there, "an unwaitable queue cannot be polled");
     evd.set_waitable(true)?;
     evd.post_software(2)?;
     expect_number(&evd, 2, side)
@@ -222,10 +218,8 @@ fn threshold(evd: Evd, side: &mut Side<'_>) -> Result<()> {
     let (event, left) = evd
         .wait_many(3, Some(side.patience()))?
         .context("three events do not end a wait for three")?;
-    ensure!(
-        matches!(event, Event::Software(1)),
-        "{event:?} is not the oldest"
-    );
+    let is_oldest = matches!(event, Event::Software(1));
+    ensure!(is_oldest, "{event:?} is not the oldest");
     ensure!(
         left == 2,
         "{left} remaining events are reported instead of 2"
@@ -251,10 +245,8 @@ fn threshold_zero(evd: Evd) -> Result<()> {
 fn wakes(evd: Evd, side: &mut Side<'_>) -> Result<()> {
     let start = Instant::now();
     let got = with_waiter(&evd, side, || Ok(evd.post_software(9)?))??;
-    ensure!(
-        matches!(got, Some(Event::Software(9))),
-        "the waiter got {got:?}"
-    );
+    let is_posted = matches!(got, Some(Event::Software(9)));
+    ensure!(is_posted, "the waiter got {got:?}");
     expect::woken(start, side)
 }
 

@@ -100,19 +100,14 @@ fn grows(receiver: Receiver, side: &mut Side<'_>) -> Result<()> {
     side.receive("sent")?;
     small.resize(2 * MESSAGES as u32)?;
     let room = small.qlen()? as usize;
-    ensure!(
-        room >= 2 * MESSAGES,
-        "{room} entries instead of {}",
-        2 * MESSAGES
-    );
+    let least = 2 * MESSAGES;
+    ensure!(room >= least, "{room} entries instead of {least}");
     side.send("ready", &[])?;
     side.receive("sent")?;
     for index in 0..MESSAGES {
         let done = expect::done(small, index as u64, side)?;
-        ensure!(
-            done.ep == receiver.ep.id(),
-            "{done:?} names another endpoint"
-        );
+        let is_ours = done.ep == receiver.ep.id();
+        ensure!(is_ours, "{done:?} names another endpoint");
     }
     pattern::check(&receiver.region, 0, MESSAGES * LEN, 3)?;
     expect::nothing(&kit.ia.async_evd(), side)?;
@@ -121,13 +116,9 @@ fn grows(receiver: Receiver, side: &mut Side<'_>) -> Result<()> {
 
 fn overflows(receiver: Receiver, side: &mut Side<'_>) -> Result<()> {
     let event = expect::async_error(&receiver.kit.ia.async_evd(), side)?;
-    ensure!(
-        event.kind == AsyncKind::EvdOverflow,
-        "{event:?} is no overflow"
-    );
-    ensure!(
-        event.object == receiver.small.id(),
-        "{event:?} names another object"
-    );
+    let is_overflow = event.kind == AsyncKind::EvdOverflow;
+    ensure!(is_overflow, "{event:?} is no overflow");
+    let is_ours = event.object == receiver.small.id();
+    ensure!(is_ours, "{event:?} names another object");
     side.barrier("over")
 }

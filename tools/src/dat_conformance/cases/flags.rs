@@ -41,8 +41,7 @@ fn receives(link: Link, side: &mut Side<'_>) -> Result<()> {
 fn suppresses(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     side.receive("posted")?;
-    let segment = [region.segment(0, 8)?];
-    link.ep.post_send(&segment, 1, CompletionFlags::SUPPRESS)?;
+    link.send_flagged(&region, CompletionFlags::SUPPRESS)?;
     link.send(&region, 0, 8, 2)?;
     expect::done(&link.kit.request, 2, side)?;
     expect::nothing(&link.kit.request, side)?;
@@ -90,8 +89,7 @@ fn suppresses_failing(link: Link, side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     side.receive("left")?;
     link.ep.wait_disconnected(Some(side.patience()))?;
-    let segment = [region.segment(0, 8)?];
-    link.ep.post_send(&segment, 1, CompletionFlags::SUPPRESS)?;
+    link.send_flagged(&region, CompletionFlags::SUPPRESS)?;
     expect::with_status(&link.kit.request, 1, DtoStatus::Flushed, side)?;
     side.barrier("over")
 }
@@ -137,9 +135,7 @@ fn unsignalled(side: &mut Side<'_>) -> Result<()> {
     let link = Link::make_with(side, &attr)?;
     let region = link.kit.region(8)?;
     side.receive("posted")?;
-    let segment = [region.segment(0, 8)?];
-    link.ep
-        .post_send(&segment, 1, CompletionFlags::UNSIGNALLED)?;
+    link.send_flagged(&region, CompletionFlags::UNSIGNALLED)?;
     link.send(&region, 0, 8, 2)?;
     // The signalled completion wakes the waiter, and then both are in the queue, in order.
     expect::done(&link.kit.request, 1, side)?;
@@ -185,9 +181,7 @@ fn solicits(side: &mut Side<'_>) -> Result<()> {
     let region = link.kit.region(8)?;
     side.receive("posted")?;
     std::thread::sleep(side.quiet());
-    let segment = [region.segment(0, 8)?];
-    link.ep
-        .post_send(&segment, 1, CompletionFlags::SOLICITED_WAIT)?;
+    link.send_flagged(&region, CompletionFlags::SOLICITED_WAIT)?;
     expect::done(&link.kit.request, 1, side)?;
     side.barrier("over")
 }

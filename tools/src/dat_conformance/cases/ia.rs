@@ -47,21 +47,13 @@ fn attributes(side: &mut Side<'_>) -> Result<()> {
             "{what} is {value}, and no program can use less than {least}"
         );
     }
-    ensure!(
-        attr.max_message_size >= 1 << 20,
-        "max_message_size {}",
-        attr.max_message_size
-    );
-    ensure!(
-        attr.max_rdma_size >= 1 << 20,
-        "max_rdma_size {}",
-        attr.max_rdma_size
-    );
-    ensure!(
-        attr.max_lmr_block_size >= 1 << 20,
-        "max_lmr_block_size {}",
-        attr.max_lmr_block_size
-    );
+    for (what, len) in [
+        ("max_message_size", attr.max_message_size),
+        ("max_rdma_size", attr.max_rdma_size),
+        ("max_lmr_block_size", attr.max_lmr_block_size),
+    ] {
+        ensure!(len >= 1 << 20, "{what} {len}");
+    }
     Ok(())
 }
 
@@ -74,15 +66,10 @@ fn address(kit: Kit) -> Result<()> {
 fn provider(side: &mut Side<'_>) -> Result<()> {
     let attr = side.open()?.provider_attr()?;
     ensure!(!attr.name.is_empty(), "an attribute has no name");
-    ensure!(
-        attr.dapl_version.0 == 2,
-        "DAT version {:?}",
-        attr.dapl_version
-    );
-    ensure!(
-        attr.max_private_data_size > 0,
-        "the adapter accepts no private data"
-    );
+    let version = attr.dapl_version;
+    ensure!(version.0 == 2, "DAT version {version:?}");
+    let has_room = attr.max_private_data_size > 0;
+    ensure!(has_room, "the adapter accepts no private data");
     let table = attr.evd_stream_merging_supported;
     for (row, column) in (0..table.len()).flat_map(|row| (0..row).map(move |column| (row, column)))
     {
@@ -99,10 +86,8 @@ fn unknown(_: &mut Side<'_>) -> Result<()> {
 fn twice(side: &mut Side<'_>) -> Result<()> {
     let first = side.open()?;
     let second = side.open()?;
-    ensure!(
-        first.as_raw() != second.as_raw(),
-        "both have the same handle"
-    );
+    let differ = first.as_raw() != second.as_raw();
+    ensure!(differ, "both have the same handle");
     drop(first);
     let pz = Pz::create(&second)?;
     drop(pz);

@@ -45,10 +45,8 @@ fn unaligned(kit: Kit) -> Result<()> {
         let at = NonNull::from(part).cast();
         // SAFETY: the memory outlives the registration, and no work is posted.
         let lmr = unsafe { Lmr::register(&kit.pz, at, 33, Privileges::ALL) }?;
-        ensure!(
-            lmr.remote().addr == at.addr().get() as u64,
-            "it begins elsewhere"
-        );
+        let is_there = lmr.remote().addr == at.addr().get() as u64;
+        ensure!(is_there, "it begins elsewhere");
     }
     Ok(())
 }
@@ -110,10 +108,8 @@ fn query(kit: Kit) -> Result<()> {
     let region = kit.region_with(5000, Privileges::LOCAL)?;
     let param = raw::lmr_query(region.lmr().as_raw())?;
     let begin = region.as_ptr().addr() as u64;
-    ensure!(
-        param.registered_address <= begin,
-        "it begins after the memory"
-    );
+    let is_covered = param.registered_address <= begin;
+    ensure!(is_covered, "it begins after the memory");
     let end = param.registered_address + param.registered_size;
     ensure!(end >= begin + 5000, "it ends before the memory");
     ensure!(param.length == 5000, "it is {} long", param.length);

@@ -196,10 +196,8 @@ fn sends_from_two(link: Link, side: &mut Side<'_>) -> Result<()> {
     for _ in 0..20 {
         let sent = expect::completion(request, side)?;
         let due = &mut next[(sent.cookie >> 32) as usize];
-        ensure!(
-            sent.cookie & 0xffff == *due,
-            "the Sends of a thread completed out of order"
-        );
+        let is_next = sent.cookie & 0xffff == *due;
+        ensure!(is_next, "the Sends of a thread completed out of order");
         *due += 1;
     }
     side.barrier("over")

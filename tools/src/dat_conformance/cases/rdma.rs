@@ -244,17 +244,13 @@ fn watches_last_byte(link: Link, side: &mut Side<'_>) -> Result<()> {
     for round in 1..=ROUNDS {
         // A program that watches memory also polls its EVD, at intervals.
         while region.load(OFFERED - 1)? != round {
-            ensure!(
-                link.kit.connect.dequeue()?.is_none(),
-                "the connection ended"
-            );
+            let is_alive = link.kit.connect.dequeue()?.is_none();
+            ensure!(is_alive, "the connection ended");
             ensure!(link.kit.recv.dequeue()?.is_none(), "a message was received");
         }
         let whole = region.to_vec(0, OFFERED)?;
-        ensure!(
-            whole.iter().all(|byte| *byte == round),
-            "the last byte overtook others"
-        );
+        let is_whole = whole.iter().all(|byte| *byte == round);
+        ensure!(is_whole, "the last byte overtook others");
         side.send("seen", &[])?;
     }
     side.barrier("over")

@@ -123,10 +123,8 @@ fn sends_pieces(pieces: &'static [(usize, usize)]) -> impl Fn(Link, &mut Side<'_
 fn expect_message(link: &Link, cookie: u64, len: usize, side: &Side<'_>) -> Result<()> {
     let received = expect::done(&link.kit.recv, cookie, side)?;
     let transferred = received.transferred;
-    ensure!(
-        transferred as usize == len,
-        "{transferred} bytes instead of {len}"
-    );
+    let is_whole = transferred as usize == len;
+    ensure!(is_whole, "{transferred} bytes instead of {len}");
     Ok(())
 }
 
@@ -216,12 +214,8 @@ fn crosses(link: Link, side: &mut Side<'_>) -> Result<()> {
     for index in 0..4 {
         expect::done(&link.kit.request, index, side)?;
         expect::done(&link.kit.recv, index, side)?;
-        pattern::check(
-            &theirs,
-            index as usize * LEN,
-            LEN,
-            u8::from(!side.is_client),
-        )?;
+        let (at, seed) = (index as usize * LEN, u8::from(!side.is_client));
+        pattern::check(&theirs, at, LEN, seed)?;
     }
     side.barrier("over")
 }
@@ -237,10 +231,8 @@ fn pings(link: Link, side: &mut Side<'_>) -> Result<()> {
         link.send(&out, 0, 8, round)?;
         expect::done(&link.kit.request, round, side)?;
         expect::done(&link.kit.recv, round, side)?;
-        ensure!(
-            back.to_vec(0, 8)? == round.to_be_bytes(),
-            "a wrong answer in round {round}"
-        );
+        let is_returned = back.to_vec(0, 8)? == round.to_be_bytes();
+        ensure!(is_returned, "a wrong answer in round {round}");
     }
     side.barrier("over")
 }
@@ -350,11 +342,8 @@ fn sends_named(link: Link, side: &mut Side<'_>) -> Result<()> {
     side.receive("posted")?;
     link.send(&region, 0, 8, 1)?;
     let sent = expect::done(&link.kit.request, 1, side)?;
-    ensure!(
-        sent.operation == DAT_DTO_SEND,
-        "a Send is operation {}",
-        sent.operation
-    );
+    let operation = sent.operation;
+    ensure!(operation == DAT_DTO_SEND, "a Send is operation {operation}");
     ensure!(sent.transferred == 8, "{} bytes", sent.transferred);
     side.barrier("over")
 }
@@ -364,11 +353,9 @@ fn receives_named(link: Link, side: &mut Side<'_>) -> Result<()> {
     link.recv(&region, 0, 8, 1)?;
     side.send("posted", &[])?;
     let got = expect::done(&link.kit.recv, 1, side)?;
-    ensure!(
-        got.operation == DAT_DTO_RECEIVE,
-        "a Receive is operation {}",
-        got.operation
-    );
+    let operation = got.operation;
+    let is_receive = operation == DAT_DTO_RECEIVE;
+    ensure!(is_receive, "a Receive is operation {operation}");
     side.barrier("over")
 }
 

@@ -91,10 +91,8 @@ fn csp_address(kit: Kit) -> Result<()> {
     place.set_port(0);
     let csp = Csp::create(&kit.ia, place, &kit.requests)?;
     let address = csp.address();
-    ensure!(
-        address.ip() == place.ip() && address.port() != 0,
-        "{address}"
-    );
+    let is_there = address.ip() == place.ip() && address.port() != 0;
+    ensure!(is_there, "{address}");
     Ok(())
 }
 
@@ -196,10 +194,8 @@ fn hands_off(kit: Kit, side: &mut Side<'_>) -> Result<()> {
         request.service_point() == other.id(),
         "the request is not at the other service point"
     );
-    ensure!(
-        request.private_data().starts_with(b"hello"),
-        "the private data is lost"
-    );
+    let is_kept = request.private_data().starts_with(b"hello");
+    ensure!(is_kept, "the private data is lost");
     let _ep = accept(request, &kit, side)?;
     side.barrier("over")
 }
@@ -281,10 +277,8 @@ fn csp_accept(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     side.send_address(csp.address(), 0)?;
     let request = expect::request(&kit.requests, side)?;
     ensure!(request.service_point() == csp.id(), "another service point");
-    ensure!(
-        request.private_data().starts_with(b"hello"),
-        "the private data is lost"
-    );
+    let is_kept = request.private_data().starts_with(b"hello");
+    ensure!(is_kept, "the private data is lost");
     let _ep = accept(request, &kit, side)?;
     side.barrier("over")
 }

@@ -58,10 +58,8 @@ fn full(kit: Kit) -> Result<()> {
     for cookie in 0..MANY {
         let posted = srq.post_recv(&[region.segment(0, LEN)?], cookie);
         if posted.is_err() {
-            ensure!(
-                cookie >= DEPTH.into(),
-                "only {cookie} of {DEPTH} receives were accepted"
-            );
+            let is_filled = cookie >= DEPTH.into();
+            ensure!(is_filled, "only {cookie} of {DEPTH} receives were accepted");
             return expect::refused(posted, DAT_INSUFFICIENT_RESOURCES);
         }
     }
@@ -147,10 +145,8 @@ fn one(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     accept(&kit, &ep, side)?;
     for seed in 0..MESSAGES {
         let cookie = receive(&kit, &ep, &region, seed, side)?;
-        ensure!(
-            cookie == u64::from(seed),
-            "message {seed} completed receive {cookie}"
-        );
+        let is_next = cookie == u64::from(seed);
+        ensure!(is_next, "message {seed} completed receive {cookie}");
     }
     side.barrier("over")
 }
@@ -193,10 +189,8 @@ fn runs_low(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     }
     let events = kit.ia.async_evd();
     let event = expect::async_error(&events, side)?;
-    ensure!(
-        event.object == srq.id(),
-        "{event:?} does not name the queue"
-    );
+    let is_ours = event.object == srq.id();
+    ensure!(is_ours, "{event:?} does not name the queue");
     expect::nothing(&events, side)?;
     side.barrier("over")
 }
@@ -220,10 +214,8 @@ fn last(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let ends = [ConnectionKind::Disconnected];
     expect::connection_event(&ep, &kit.connect, &ends, side)?;
     let event = expect::async_error(&kit.ia.async_evd(), side)?;
-    ensure!(
-        event.kind == AsyncKind::EpBroken && event.object == ep.id(),
-        "{event:?}"
-    );
+    let is_ours = event.kind == AsyncKind::EpBroken && event.object == ep.id();
+    ensure!(is_ours, "{event:?}");
     side.barrier("over")
 }
 

@@ -83,17 +83,25 @@ fn returned(socket: Option<OwnedFd>) -> Result<TcpStream> {
     Ok(socket.context("the socket was not returned")?.into())
 }
 
-fn receive_final_message(socket: &mut TcpStream) -> Result<()> {
+/// A TCP connection over which the final message was received.
+fn final_socket(kit: &Kit, side: &mut Side<'_>) -> Result<TcpStream> {
+    let mut socket = socket(kit, side)?;
     let mut text = vec![0; FINAL_MESSAGE.len()];
     socket.read_exact(&mut text).context("the final message")?;
     ensure!(text == FINAL_MESSAGE, "the final message differs");
-    Ok(())
+    Ok(socket)
+}
+
+/// An endpoint, and a service point that has sent the final message over a TCP connection.
+fn service(kit: &Kit, side: &mut Side<'_>) -> Result<(Ep, Ssp)> {
+    let ep = kit.ep()?;
+    let ssp = Ssp::create(socket(kit, side)?, &ep, &kit.requests, FINAL_MESSAGE)?;
+    Ok((ep, ssp))
 }
 
 fn converts(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(64)?);
-    let mut socket = socket(&kit, side)?;
-    receive_final_message(&mut socket)?;
+    let socket = final_socket(&kit, side)?;
     let welcome = ep.connect_socket(socket, Some(side.patience()), b"hello")?;
     ensure!(welcome == b"welcome", "{welcome:?}");
     expect::in_state(&ep, EpState::Connected)?;
@@ -137,8 +145,7 @@ fn failed(
 
 fn is_rejected(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let ep = kit.ep()?;
-    let mut socket = socket(&kit, side)?;
-    receive_final_message(&mut socket)?;
+    let socket = final_socket(&kit, side)?;
     let outcome = ep.connect_socket(socket, Some(side.patience()), b"hello");
     let (mut socket, why) = failed(outcome, &[ConnectionKind::PeerRejected])?;
     ensure!(why == b"not now", "{why:?}");
@@ -148,9 +155,7 @@ fn is_rejected(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
 }
 
 fn rejects(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
-    let ep = kit.ep()?;
-    let socket = socket(&kit, side)?;
-    let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
+    let (ep, ssp) = service(&kit, side)?;
     let request = ssp.wait_request(Some(side.patience()))?;
     let mut socket = returned(request.reject(b"not now")?)?;
     expect::in_state(&ep, EpState::Unconnected)?;
@@ -159,9 +164,7 @@ fn rejects(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
 }
 
 fn frees(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
-    let ep = kit.ep()?;
-    let socket = socket(&kit, side)?;
-    let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
+    let (ep, ssp) = service(&kit, side)?;
     let mut socket = returned(ssp.free()?)?;
     side.send("freed", &[])?;
     expect::in_state(&ep, EpState::Unconnected)?;
@@ -171,8 +174,7 @@ fn frees(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
 
 /// The end that waits for the last message of a service point and stays in streaming mode.
 fn keeps_streaming(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
-    let mut socket = socket(&kit, side)?;
-    receive_final_message(&mut socket)?;
+    let mut socket = final_socket(&kit, side)?;
     // Data that was received earlier would be taken for a request.
     side.receive("freed")?;
     exchange_text(&mut socket)?;
@@ -186,9 +188,7 @@ fn only_streams(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
 }
 
 fn reserves(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
-    let ep = kit.ep()?;
-    let socket = socket(&kit, side)?;
-    let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
+    let (ep, ssp) = service(&kit, side)?;
     expect::in_state(&ep, EpState::Reserved)?;
     ensure!(ssp.state()? == SspState::Operational, "{:?}", ssp.state()?);
     let mut socket = returned(ssp.free()?)?;
@@ -218,23 +218,19 @@ fn is_busy(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
 }
 
 fn closes(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
-    let mut socket = socket(&kit, side)?;
-    receive_final_message(&mut socket)?;
+    let socket = final_socket(&kit, side)?;
     drop(socket);
     side.barrier("over")
 }
 
 fn sends_other_bytes(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
-    let mut socket = socket(&kit, side)?;
-    receive_final_message(&mut socket)?;
+    let mut socket = final_socket(&kit, side)?;
     socket.write_all(b"GET / HTTP/1.1\r\nHost: an.example\r\n\r\n")?;
     side.barrier("over")
 }
 
 fn sees_down(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
-    let ep = kit.ep()?;
-    let socket = socket(&kit, side)?;
-    let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
+    let (ep, ssp) = service(&kit, side)?;
     match ssp.wait_request(Some(side.patience())) {
         Err(SspWaitError::SocketDown) => {}
         Err(other) => return Err(other.into()),

@@ -82,6 +82,7 @@ fn list(addresses: &[IpAddr]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::item::assert_says;
     use super::*;
 
     #[test]
@@ -93,21 +94,16 @@ mod tests {
         assert!(!judge("192.0.2.7").is_problem());
         assert!(!judge("127.0.1.1").is_problem());
         let wrong = judge("192.0.2.8").to_string();
-        assert!(wrong.contains("resolves to 192.0.2.8, which no"), "{wrong}");
-        assert!(
-            wrong.ends_with("add the line `192.0.2.7 node7` to /etc/hosts"),
-            "{wrong}"
-        );
+        assert_says(&wrong, "resolves to 192.0.2.8, which no");
+        let is_named = wrong.ends_with("add the line `192.0.2.7 node7` to /etc/hosts");
+        assert!(is_named, "{wrong}");
     }
 
     #[test]
     fn a_name_that_does_not_resolve_is_a_problem() {
         let unknown = || Err(io::Error::other("Name or service not known"));
         let item = judge("node7", unknown(), &[]).to_string();
-        assert!(
-            item.contains("cannot be resolved: Name or service"),
-            "{item}"
-        );
+        assert_says(&item, "cannot be resolved: Name or service");
         assert!(item.ends_with("`127.0.1.1 node7` to /etc/hosts"), "{item}");
         // The name is longer than a host name may be, so no server is asked.
         assert!(resolve("x".repeat(300)).is_err());

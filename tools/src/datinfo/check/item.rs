@@ -94,6 +94,13 @@ pub(super) fn total(problems: usize, checks: usize) -> String {
     }
 }
 
+/// Checks that a printed item contains a text.
+#[cfg(test)]
+#[track_caller]
+pub(super) fn assert_says(item: &str, text: &str) {
+    assert!(item.contains(text), "{item}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,10 +108,8 @@ mod tests {
     #[test]
     fn an_item_is_one_line() {
         let problem = Item::problem("device", "no\nfile", "load it");
-        assert_eq!(
-            problem.to_string(),
-            "problem: device: no file; fix: load it"
-        );
+        let shown = problem.to_string();
+        assert_eq!(shown, "problem: device: no file; fix: load it");
         assert_eq!(problem.json()["fix"], "load it");
         assert_eq!(problem.json()["result"], "problem");
         assert_eq!(Item::passed("a", "b").to_string(), "ok: a: b");

@@ -170,14 +170,11 @@ mod tests {
     }
 
     fn fixes(items: &[Item]) -> Vec<&str> {
-        let fix = |item: &'_ Item| matches!(item.outcome, Outcome::Problem { .. });
-        let problems = items.iter().filter(|item| fix(item));
-        problems
-            .filter_map(|item| match &item.outcome {
-                Outcome::Problem { fix } => Some(fix.as_str()),
-                _ => None,
-            })
-            .collect()
+        let fixes = items.iter().filter_map(|item| match &item.outcome {
+            Outcome::Problem { fix } => Some(fix.as_str()),
+            _ => None,
+        });
+        fixes.collect()
     }
 
     #[test]
@@ -192,23 +189,11 @@ mod tests {
         assert!(fixes_of_low[0].contains("`* - memlock unlimited`"));
         assert!(fixes_of_low[1].contains("`* - nofile 65536`"));
         assert!(fixes_of_low[2].contains("`* - fsize unlimited`"));
-        let items = items_of(
-            all(Limit {
-                hard: RLIM_INFINITY,
-                ..low
-            }),
-            &devices,
-        );
+        let with_hard = |hard| items_of(all(Limit { hard, ..low }), &devices);
+        let items = with_hard(RLIM_INFINITY);
         assert!(fixes(&items)[1].contains("`ulimit -S -n 65536`"));
         assert!(fixes(&items)[0].contains("`ulimit -S -l unlimited`"));
-        let items = items_of(
-            all(Limit {
-                hard: 1 << 40,
-                ..low
-            }),
-            &devices,
-        );
-        assert!(fixes(&items)[0].contains("`ulimit -S -l hard`"));
+        assert!(fixes(&with_hard(1 << 40))[0].contains("`ulimit -S -l hard`"));
     }
 
     #[test]

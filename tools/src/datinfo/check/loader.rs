@@ -248,6 +248,7 @@ fn prepend(library: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::item::assert_says;
     use super::*;
 
     const OURS: &str = "/opt/lib/libdat2.so.2";
@@ -278,17 +279,12 @@ mod tests {
     fn another_library_in_front_of_ours_is_a_problem() {
         assert!(problems(&on_path(&[OURS])).is_empty());
         assert!(problems(&on_path(&[OURS, THEIRS])).is_empty());
-        assert!(
-            problems(&on_path(&[THEIRS])).is_empty(),
-            "dat-rs is not installed here"
-        );
+        let is_absent = problems(&on_path(&[THEIRS])).is_empty();
+        assert!(is_absent, "dat-rs is not installed here");
         let order = problems(&on_path(&[THEIRS, OURS]));
         assert_eq!(order.len(), 1);
-        assert!(
-            order[0].contains("(another implementation), not /opt/lib/"),
-            "{order:?}"
-        );
-        assert!(order[0].contains("LD_LIBRARY_PATH=/opt/lib:"), "{order:?}");
+        assert_says(&order[0], "(another implementation), not /opt/lib/");
+        assert_says(&order[0], "LD_LIBRARY_PATH=/opt/lib:");
         let hidden = Choice {
             installed: Some(OURS.into()),
             ..on_path(&[THEIRS])
@@ -299,14 +295,8 @@ mod tests {
     #[test]
     fn a_library_that_no_program_finds_is_a_problem() {
         let nothing = problems(&on_path(&[]));
-        assert!(
-            nothing[0].contains("programs find no libdat2.so.2"),
-            "{nothing:?}"
-        );
-        assert!(
-            nothing[0].contains("install a DAT 2.0 registry"),
-            "{nothing:?}"
-        );
+        assert_says(&nothing[0], "programs find no libdat2.so.2");
+        assert_says(&nothing[0], "install a DAT 2.0 registry");
     }
 
     #[test]
@@ -320,7 +310,7 @@ mod tests {
         for paths in [&[THEIRS][..], &[]] {
             let found = problems(&choice(paths));
             assert_eq!(found.len(), 1, "{found:?}");
-            assert!(found[0].contains("because of DAT_LIBRARY"), "{found:?}");
+            assert_says(&found[0], "because of DAT_LIBRARY");
         }
     }
 

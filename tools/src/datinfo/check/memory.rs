@@ -134,6 +134,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
+    use super::super::item::assert_says;
     use super::*;
 
     #[test]
@@ -149,17 +150,11 @@ mod tests {
     fn the_directory_of_pages_is_checked() {
         let (_dir, host) = Host::of(&[]);
         let absent = pages(&host, None).to_string();
-        assert!(
-            absent.contains("fix: mount it: `mount -t tmpfs"),
-            "{absent}"
-        );
+        assert_says(&absent, "fix: mount it: `mount -t tmpfs");
         let named = pages(&host, Some("/nonexistent".into())).to_string();
         assert!(named.ends_with("create it, or unset OPS_PAGES"), "{named}");
         let within_file = pages(&host, Some("/dev/null/pages".into())).to_string();
-        assert!(
-            within_file.contains("/dev/null/pages cannot be used (ENOTDIR"),
-            "{within_file}"
-        );
+        assert_says(&within_file, "/dev/null/pages cannot be used (ENOTDIR");
         fs::create_dir_all(host.path(SHARED_MEMORY)).unwrap();
         assert!(!pages(&host, None).is_problem());
         let own = host.path(SHARED_MEMORY).join(format!("ops-{}", geteuid()));
@@ -168,10 +163,10 @@ mod tests {
         assert!(!pages(&host, None).is_problem());
         fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
         let open = pages(&host, None).to_string();
-        assert!(open.contains("other users may enter"), "{open}");
+        assert_says(&open, "other users may enter");
         fs::remove_dir(&own).unwrap();
         fs::write(&own, "").unwrap();
         let file = pages(&host, None).to_string();
-        assert!(file.contains("is not a directory of this user"), "{file}");
+        assert_says(&file, "is not a directory of this user");
     }
 }

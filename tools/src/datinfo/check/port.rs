@@ -96,6 +96,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
+    use super::super::item::assert_says;
     use super::*;
 
     const SOCKETS: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when \
@@ -126,10 +127,7 @@ mod tests {
     fn another_program_with_the_port_is_named() {
         let (_dir, host) = taken("iwpmd\n", "/usr/sbin/iwpmd");
         let text = item(&host).to_string();
-        assert!(
-            text.contains("iwpmd (process 7) has UDP port 3935"),
-            "{text}"
-        );
+        assert_says(&text, "iwpmd (process 7) has UDP port 3935");
         assert!(text.ends_with("`systemctl disable --now iwpmd`"), "{text}");
         let (_dir, host) = taken("dns\n", "");
         let text = item(&host).to_string();
@@ -155,9 +153,7 @@ mod tests {
         };
         let own = std::process::id().to_string();
         let holders = holders(&host, &inodes(&host));
-        assert!(
-            holders.iter().any(|holder| holder.pid == own),
-            "{holders:?}"
-        );
+        let is_found = holders.iter().any(|holder| holder.pid == own);
+        assert!(is_found, "{holders:?}");
     }
 }

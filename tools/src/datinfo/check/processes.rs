@@ -146,10 +146,8 @@ mod tests {
         let (_dir, host) = Host::of(&[]);
         let failed = Err(io::Error::from_raw_os_error(libc::EAGAIN));
         let items = items(&host, failed, Privileges::default());
-        assert!(
-            items[0].to_string().starts_with("not checked: "),
-            "{items:?}"
-        );
+        let is_unchecked = items[0].to_string().starts_with("not checked: ");
+        assert!(is_unchecked, "{items:?}");
     }
 
     #[test]

@@ -270,6 +270,7 @@ fn ranges(numbers: &[u32]) -> String {
 mod tests {
     use serde_json::json;
 
+    use super::super::item::assert_says;
     use super::*;
     use crate::lines::lines_of;
 
@@ -297,7 +298,7 @@ mod tests {
     #[test]
     fn a_file_without_adapters_is_a_problem_and_the_fix_is_a_good_line() {
         let found = texts(&file(&registry("# nothing\n")));
-        assert!(found[0].contains("registers no adapter"), "{found:?}");
+        assert_says(&found[0], "registers no adapter");
         let line = found[0].split('`').nth(1).unwrap();
         assert_eq!(dat_conf::parse(line.as_bytes()).entries.len(), 1);
     }
@@ -324,40 +325,25 @@ mod tests {
     #[test]
     fn adapters_that_fail_for_one_cause_are_one_problem() {
         let (_dir, host) = Host::of(&[("sys/class/net/lo/mtu", "")]);
+        let no_library = "provider library does not load: libx.so: no such file";
         let failed = [
             unusable(1, "mlx4_0", "no device: mlx4_0"),
             unusable(2, "mlx4_0", "no device: mlx4_0"),
             unusable(4, "ib0", "no device: ib0"),
             unusable(5, "lo", "bad ia_params: crc=maybe: on or off"),
-            unusable(
-                6,
-                "lo",
-                "provider library does not load: libx.so: no such file",
-            ),
-            unusable(
-                7,
-                "lo",
-                "provider library does not load: libx.so: no such file",
-            ),
+            unusable(6, "lo", no_library),
+            unusable(7, "lo", no_library),
             json!({ "ia_name": "good", "state": "usable" }),
         ];
         let found = texts(&adapters(&host, &registry(""), &failed));
         assert_eq!(found.len(), 4, "{found:?}");
-        assert!(
-            found[0].contains("lines 6-7: provider library does not load: "),
-            "{found:?}"
-        );
-        assert!(found[0].contains("fix: install liba.so"), "{found:?}");
+        assert_says(&found[0], "lines 6-7: provider library does not load: ");
+        assert_says(&found[0], "fix: install liba.so");
         let device = "lines 1-2, 4: this host has no device mlx4_0, ib0; fix: remove the lines";
-        assert!(found[1].contains(device), "{found:?}");
-        assert!(
-            found[1].ends_with("name a device of this host (lo)"),
-            "{found:?}"
-        );
-        assert!(
-            found[2].contains("/etc/dat.conf:5 (ia5): bad ia_params: crc=maybe"),
-            "{found:?}"
-        );
+        assert_says(&found[1], device);
+        let is_listed = found[1].ends_with("name a device of this host (lo)");
+        assert!(is_listed, "{found:?}");
+        assert_says(&found[2], "/etc/dat.conf:5 (ia5): bad ia_params: crc=maybe");
         assert_eq!(found[3], "ok: adapters: usable: good");
     }
 
@@ -372,18 +358,12 @@ mod tests {
         ];
         let found = texts(&adapters(&host, &registry(""), &failed));
         assert_eq!(found.len(), 2, "{found:?}");
-        assert!(
-            found[1].contains("no adapter of the registry can be opened"),
-            "{found:?}"
-        );
+        assert_says(&found[1], "no adapter of the registry can be opened");
         for (device, is_device) in [("192.0.2.1", false), ("fe80::1%eth9", false), ("x", true)] {
             let failed = [unusable(1, device, "reason")];
             let found = texts(&adapters(&host, &registry(""), &failed));
-            assert_eq!(
-                found[0].contains("this host has no device"),
-                is_device,
-                "{found:?}"
-            );
+            let says_so = found[0].contains("this host has no device");
+            assert_eq!(says_so, is_device, "{found:?}");
         }
     }
 

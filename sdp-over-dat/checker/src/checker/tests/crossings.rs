@@ -17,10 +17,8 @@ const ADVERTS: u8 = 3;
 
 /// Active is the source, in pipelined mode.
 fn pipelined(steps: &[Step]) -> Result<(), Broken> {
-    verdict(
-        ADVERTS,
-        &[&[Delivers(Active, TO_PIPELINED)], steps].concat(),
-    )
+    let enter = [Delivers(Active, TO_PIPELINED)];
+    verdict(ADVERTS, &[&enter, steps].concat())
 }
 
 /// Each end sends a message before it has received the other's.
@@ -67,10 +65,8 @@ fn one_data_message_uses_up_exactly_one_advertisement() {
     ];
     let then = |steps: &[Step]| pipelined(&[&two, steps].concat());
     assert_eq!(then(&[Delivers(Active, written(200))]), Ok(()));
-    assert_eq!(
-        then(&[Delivers(Active, written(201))]),
-        Err(Broken::WriteDone)
-    );
+    let more = [Delivers(Active, written(201))];
+    assert_eq!(then(&more), Err(Broken::WriteDone));
     let both = [Delivers(Active, written(200)), Delivers(Active, written(1))];
     assert_eq!(then(&both), Err(Broken::WriteDone));
     // A further crossing message uses up the second one.
@@ -84,10 +80,8 @@ fn one_data_message_uses_up_exactly_one_advertisement() {
         Receives(Passive),
     ];
     let then = |steps: &[Step]| pipelined(&[&three, steps].concat());
-    assert_eq!(
-        then(&[Delivers(Active, written(1))]),
-        Err(Broken::WriteDone)
-    );
+    let one = [Delivers(Active, written(1))];
+    assert_eq!(then(&one), Err(Broken::WriteDone));
     assert_eq!(then(&[Delivers(Passive, sink_avail(100, 0))]), Ok(()));
 }
 
@@ -119,10 +113,8 @@ fn a_stale_sink_avail_revokes_nothing() {
     let then = |last: Step| pipelined(&[&steps, &[last][..]].concat());
     assert_eq!(then(Delivers(Passive, read(60))), Ok(()));
     assert_eq!(then(Delivers(Active, SRC_CANCEL)), Ok(()));
-    assert_eq!(
-        then(Delivers(Active, data(1))),
-        Err(Broken::DataBehindAdvert)
-    );
+    let data = then(Delivers(Active, data(1)));
+    assert_eq!(data, Err(Broken::DataBehindAdvert));
 }
 
 #[test]
@@ -219,10 +211,8 @@ fn answers_that_cross_the_change_to_combined_mode_are_about_withdrawn_memory() {
     ];
     let then = |last: Step| pipelined(&[&steps, &[last][..]].concat());
     assert_eq!(then(Delivers(Passive, read(59))), Ok(()));
-    assert_eq!(
-        then(Delivers(Active, data(1))),
-        Err(Broken::DataBehindAdvert)
-    );
+    let data = then(Delivers(Active, data(1)));
+    assert_eq!(data, Err(Broken::DataBehindAdvert));
 }
 
 #[test]
@@ -283,23 +273,16 @@ fn what_follows_an_unacknowledged_cancel_may_have_been_received() {
         Delivers(Active, sink_avail(500, 0)),
     ];
     let then = |last: Step| pipelined(&[&steps, &[last][..]].concat());
-    assert_eq!(
-        then(Delivers(Passive, written(1).unacknowledged(2))),
-        Ok(())
-    );
+    let write = Delivers(Passive, written(1).unacknowledged(2));
+    assert_eq!(then(write), Ok(()));
     assert_eq!(then(Delivers(Passive, data(1).unacknowledged(2))), Ok(()));
     let too_many = Delivers(Passive, written(501).unacknowledged(2));
     assert_eq!(then(too_many), Err(Broken::WriteDone));
-    let steps = [
-        &steps[..],
-        &[Delivers(Passive, written(1).unacknowledged(2))],
-    ]
-    .concat();
+    let steps = [&steps[..], &[write]].concat();
     let then = |last: &[Step]| pipelined(&[&steps, last].concat());
     let answered = [Delivers(Passive, read(60)), Delivers(Active, data(1))];
     assert_eq!(then(&answered), Ok(()));
-    let twice = [Delivers(Passive, written(1).unacknowledged(2))];
-    assert_eq!(then(&twice), Err(Broken::WriteDone));
+    assert_eq!(then(&[write]), Err(Broken::WriteDone), "twice");
 }
 
 #[test]

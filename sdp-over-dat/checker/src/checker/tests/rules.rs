@@ -325,40 +325,32 @@ fn credits_are_counted_through_all_messages() {
         let mut connection = fill();
         connection.step(Sends(Passive, UPDATE)).expect("credits");
         connection.step(Receives(Active)).expect("nothing is sent");
-        assert_eq!(
-            connection.step(Sends(Active, data(1))),
-            Err(Broken::LastCredit)
-        );
+        let last = connection.step(Sends(Active, data(1)));
+        assert_eq!(last, Err(Broken::LastCredit));
         let mut connection = fill();
         connection.step(Sends(Passive, UPDATE)).expect("credits");
         connection.step(Receives(Active)).expect("nothing is sent");
         // This message acknowledges the peer's, so it returns its credit.
         assert_eq!(connection.step(Sends(Active, UPDATE)), Ok(()));
-        assert_eq!(
-            connection.step(Sends(Active, UPDATE)),
-            Err(Broken::NoCredit)
-        );
+        let beyond = connection.step(Sends(Active, UPDATE));
+        assert_eq!(beyond, Err(Broken::NoCredit));
     }
 }
 
 #[test]
 fn unanswered_requests_are_found_at_the_end() {
+    let open = Err(Broken::Unanswered);
+    let (cancel, answered) = (passive(SINK_CANCEL), passive(SUSP_COMM_ACK));
     let rows: [(&[Step], Result<(), Broken>); 9] = [
         (&[PIPELINED, SINK], Ok(())),
-        (
-            &[PIPELINED, SINK, passive(SINK_CANCEL)],
-            Err(Broken::Unanswered),
-        ),
-        (
-            &[PIPELINED, SINK, passive(SINK_CANCEL), active(DIS_CONN)],
-            Ok(()),
-        ),
-        (&[PIPELINED, PIPELINED_ADVERT], Err(Broken::Unanswered)),
+        (&[PIPELINED, SINK, cancel], open),
+        (&[PIPELINED, SINK, cancel, active(DIS_CONN)], Ok(())),
+        (&[PIPELINED, PIPELINED_ADVERT], open),
         (&[PIPELINED, PIPELINED_ADVERT, passive(read(500))], Ok(())),
-        (&[active(resize(500))], Err(Broken::Unanswered)),
+        (&[active(resize(500))], open),
         (&[active(resize(500)), passive(resized(SIZE))], Ok(())),
-        (&[active(SUSP_COMM)], Err(Broken::Unanswered)),
-        (&[active(SUSP_COMM), passive(SUSP_COMM_ACK)], Ok(())),
+        (&[active(SUSP_COMM)], open),
+        (&[active(SUSP_COMM), answered], Ok(())),
     ];
     for (steps, result) in rows {
         let mut connection = Connection::new(ADVERTS);
@@ -385,9 +377,7 @@ fn bytes_of_all_mechanisms_are_counted() {
     ] {
         connection.step(step).expect("keeps every rule");
     }
-    assert_eq!(
-        connection.checker.streamed(Active),
-        5 + 7 + 300 + 93 + 100 + 60
-    );
+    let streamed = connection.checker.streamed(Active);
+    assert_eq!(streamed, 5 + 7 + 300 + 93 + 100 + 60);
     assert_eq!(connection.checker.streamed(Passive), 11);
 }
