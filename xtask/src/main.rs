@@ -27,7 +27,9 @@
 //! | `workspace` | the location and the content of the workspace |
 //! | `job`, `install` | one external command, and the programs that commands need |
 //! | `report` | one line per step, and the summary |
+//! | `at_once` | work on several items at the same time |
 
+mod at_once;
 mod bench;
 mod bindings;
 mod demo;

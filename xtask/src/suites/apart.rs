@@ -7,13 +7,12 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use stack_tests::Finished;
 
 use super::count::Counts;
+use crate::at_once;
 use crate::job::Job;
 
 /// The number of processes at a time.
@@ -27,26 +26,9 @@ const TEST_FAILED: i32 = 101;
 pub(super) fn run(job: impl Fn() -> Job + Sync) -> Result<Finished> {
     let listed = job().args("--list --format terse").check()?;
     let names = names_of_tests(&listed.text);
-    let next = Mutex::new(names.iter().enumerate());
-    let ended = Mutex::new(Vec::new());
-    let work = || {
-        while let Some((at, name)) = take(&next) {
-            let finished = job().args("--exact").arg(name).finish();
-            let result = (at, result_of(name, finished));
-            ended
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(result);
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(work);
-        }
-    });
-    let mut ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
-    ended.sort_by_key(|(at, _)| *at);
-    let combined = combine(ended.into_iter().map(|(_, finished)| finished).collect())?;
+    let combined = combine(at_once::map(AT_ONCE, &names, |name| {
+        result_of(name, job().args("--exact").arg(name).finish())
+    }))?;
     let ran = Counts::of(&combined.text).ran();
     ensure!(
         ran == names.len(),
@@ -55,10 +37,6 @@ pub(super) fn run(job: impl Fn() -> Job + Sync) -> Result<Finished> {
     );
     job().record(&combined.text)?;
     Ok(combined)
-}
-
-fn take<T>(next: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
-    next.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
 /// The names in libtest's list of tests.

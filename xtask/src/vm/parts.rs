@@ -2,15 +2,13 @@
 //! same time. One after another they take three hours, most of which is waiting for time limits.
 
 use std::ffi::OsString;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use stack_tests::Finished;
 
 use super::{Job, Kernel, Machine, Output};
+use crate::at_once;
 use crate::workspace::Workspace;
 
 /// The number of guests that run at the same time. Each keeps about half a processor busy.
@@ -74,33 +72,13 @@ pub(super) fn run(
     kernel: &Kernel,
     job: impl Fn(&[OsString]) -> Job + Sync,
 ) -> Result<Finished> {
-    let next = AtomicUsize::new(0);
-    let ended = Mutex::new(Vec::new());
-    let work = || {
-        while let Some((at, part)) = PARTS
-            .iter()
-            .enumerate()
-            .nth(next.fetch_add(1, Ordering::Relaxed))
-        {
-            let begun = Instant::now();
-            let finished =
-                Machine::new(workspace, kernel).run(&job(&part.arguments()), Output::Kept);
-            print_result(part, &finished, begun);
-            let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
-            ended.push((at, finished));
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(work);
-        }
+    let ended = at_once::map(AT_ONCE, PARTS, |part| {
+        let begun = Instant::now();
+        let finished = Machine::new(workspace, kernel).run(&job(&part.arguments()), Output::Kept);
+        print_result(part, &finished, begun);
+        finished.context(part.name)
     });
-    let mut ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
-    ended.sort_by_key(|(at, _)| *at);
-    let named = ended
-        .into_iter()
-        .map(|(at, finished)| finished.context(PARTS[at].name));
-    combine(named.collect::<Result<Vec<_>>>()?)
+    combine(ended.into_iter().collect::<Result<Vec<_>>>()?)
 }
 
 fn print_result(part: &Part, finished: &Result<Finished>, begun: Instant) {
