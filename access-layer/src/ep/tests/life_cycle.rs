@@ -118,6 +118,26 @@ fn established_reports_the_peers_private_data_and_the_addresses() {
 }
 
 #[test]
+fn private_data_stays_readable_after_the_disconnect() {
+    let (bench, ep) = Bench::with_ep();
+    ep.connect(&connect_args()).unwrap();
+    bench.establish(&ep, b"welcome");
+    bench.report(&ep, ConnectionEvent::Disconnected);
+    assert_eq!(private_data(&bench.next_connection().1), b"welcome");
+}
+
+#[test]
+fn a_rejection_reports_the_peers_private_data() {
+    let (bench, ep) = Bench::with_ep();
+    ep.connect(&connect_args()).unwrap();
+    bench.report(&ep, REJECTED);
+    assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
+    let (number, data) = bench.next_connection();
+    assert_eq!(number, DAT_CONNECTION_EVENT_PEER_REJECTED);
+    assert_eq!(private_data(&data), b"no");
+}
+
+#[test]
 fn an_unread_event_loses_its_private_data_to_the_next_attempt() {
     let bench = Bench::new();
     let (ep, other) = (bench.ep(), bench.ep());

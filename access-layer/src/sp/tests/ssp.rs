@@ -159,6 +159,17 @@ fn a_final_message_that_is_not_sent_whole_is_an_invalid_state() {
 }
 
 #[test]
+fn events_may_precede_the_return_of_create() {
+    let (bench, ep) = Bench::with_ep();
+    let upcalls = bench.upcalls.clone();
+    let lose = move |token| upcalls.socket_down(ListenToken(token));
+    bench.script.meanwhile(lose);
+    let ssp = create(&bench, Some(&ep), b"").unwrap();
+    expect_socket_down(&bench, ssp);
+    assert!(!is_operational(&handle::pin_handle(ssp).unwrap()));
+}
+
+#[test]
 fn an_evd_that_takes_no_requests_is_an_invalid_handle() {
     let (bench, ep) = Bench::with_ep();
     let args = SspArgs {
