@@ -4,10 +4,9 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::socklen_t;
-use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 
-use crate::process::guard;
+use crate::process::{guard, is_nonblocking};
 use crate::setup::background;
 use crate::socket::undecided::Undecided;
 use crate::table;
@@ -43,10 +42,6 @@ fn undecided_error(undecided: &dyn Undecided, trying: Errno, failed: Errno) -> O
         Some(0) => failed,
         Some(error) => Errno::from_raw_os_error(error),
     })
-}
-
-fn is_nonblocking(fd: BorrowedFd<'_>) -> bool {
-    fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
 /// Makes a call about names or options on the TCP socket that keeps them. `None`: the connection is

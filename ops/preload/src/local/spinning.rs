@@ -16,10 +16,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use libc::{MSG_DONTWAIT, MSG_WAITALL, nfds_t, pollfd, ssize_t};
-use rustix::fs::{OFlags, fcntl_getfl};
 
 use crate::local::polling_policy::{Polled, PollingPolicy};
-use crate::process::errno;
+use crate::process::{errno, is_nonblocking};
 use crate::table;
 
 /// The environment variable that holds the time to poll in microseconds.
@@ -79,9 +78,7 @@ pub(crate) fn receive(
     }
     // SAFETY: the kernel has just answered a call on the number, so it is open.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    if flags & MSG_DONTWAIT != 0
-        || fcntl_getfl(socket).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
-    {
+    if flags & MSG_DONTWAIT != 0 || is_nonblocking(socket) {
         errno::set(libc::EAGAIN);
         return Some(-1);
     }

@@ -28,8 +28,11 @@ pub(crate) mod signals_blocked;
 pub(crate) mod termination;
 
 use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use rustix::fs::{OFlags, fcntl_getfl};
 
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
@@ -109,6 +112,11 @@ pub(crate) fn current() -> i32 {
     } else {
         id()
     }
+}
+
+/// Returns true for a descriptor whose calls do not wait.
+pub(crate) fn is_nonblocking(fd: BorrowedFd<'_>) -> bool {
+    fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
 /// Returns the process id from the kernel. In a `vfork`ed child, the C library may return the

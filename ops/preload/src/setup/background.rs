@@ -204,7 +204,7 @@ pub(crate) fn take_failed(fd: c_int) -> Option<Errno> {
 /// Returns the flags of the program's descriptor.
 pub(super) fn flags_of(fd: BorrowedFd<'_>) -> Flags {
     Flags {
-        nonblocking: fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK)),
+        nonblocking: process::is_nonblocking(fd),
         close_on_exec: fcntl_getfd(fd).is_ok_and(|flags| flags.contains(FdFlags::CLOEXEC)),
     }
 }

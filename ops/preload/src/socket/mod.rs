@@ -43,7 +43,7 @@ pub(crate) mod shared_state;
 pub(crate) mod undecided;
 pub(crate) mod vector;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
@@ -51,7 +51,6 @@ use std::time::{Duration, Instant};
 use host::adaptive_spin::AdaptiveSpin;
 use host::stand_in::{LibraryEnd, Signals, Stage};
 use ops::{OffloadStream, Watch};
-use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 
 use calls::{CallGuard, Calls};
@@ -247,8 +246,7 @@ pub(crate) enum Patience {
 
 impl Patience {
     pub(crate) fn of(fd: BorrowedFd<'_>, flags: i32, timeout: Option<Duration>) -> Self {
-        let nonblocking = flags & libc::MSG_DONTWAIT != 0
-            || fcntl_getfl(fd.as_fd()).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK));
+        let nonblocking = flags & libc::MSG_DONTWAIT != 0 || process::is_nonblocking(fd);
         match timeout {
             _ if nonblocking => Self::None,
             Some(timeout) => Self::Until(Instant::now() + timeout),

@@ -24,8 +24,8 @@ use crate::process::signals_blocked::SignalsBlocked;
 use crate::process::{self, errno, guard};
 use crate::socket::Socket;
 
-/// The number of polls before a sleep. A poll of a software device took about 1 us in the emulated
-/// guest. A wake-up across processors takes longer than most answers of a peer.
+/// The number of polls before a sleep. A wake-up across processors takes longer than most answers
+/// of a peer. A number adapts to the processor's speed, which a time would not.
 const POLLS: u32 = 1000;
 
 /// The number of streams that a thread polls before it ends the polls of all of them.
