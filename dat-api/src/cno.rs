@@ -1,6 +1,6 @@
 //! Consumer notification objects: one object to wait for many dispatchers (DAT 2.0 section 6.3.3).
 
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ pub struct Cno {
 struct CnoInner {
     handle: Handle,
     ia: Ia,
-    fd: Option<OwnedFd>,
+    /// The provider's descriptor, which it closes when the object is freed.
+    fd: Option<RawFd>,
 }
 
 impl Cno {
@@ -61,21 +62,15 @@ impl Cno {
         let (mut handle, mut fd) = (DAT_HANDLE_NULL, -1);
         // SAFETY: the IA is open and both out-pointers are writable.
         check(CALL, unsafe { create(ia.as_raw(), &mut fd, &mut handle) })?;
-        // The provider closes its descriptor when the object is freed. The duplicate stays open.
-        // SAFETY: duplicating a descriptor accesses no memory.
-        let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
-        let fault = SocketError::last();
-        // SAFETY: `copy` is a new descriptor that nothing else owns.
-        let owned = (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) });
-        let cno = Self::new(ia, handle, owned);
-        if cno.inner.fd.is_none() {
-            Err(fault.into())
-        } else {
-            Ok(cno)
+        let cno = Self::new(ia, handle, Some(fd));
+        if fd < 0 {
+            let errno = libc::EBADF;
+            return Err(SocketError { errno }.into());
         }
+        Ok(cno)
     }
 
-    fn new(ia: &Ia, handle: DatCnoHandle, fd: Option<OwnedFd>) -> Self {
+    fn new(ia: &Ia, handle: DatCnoHandle, fd: Option<RawFd>) -> Self {
         Self {
             inner: Arc::new(CnoInner {
                 handle: Handle(handle),
@@ -169,7 +164,11 @@ impl Cno {
     /// The descriptor of [`create_with_fd`](Self::create_with_fd).
     #[must_use]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.fd.as_ref().map(AsFd::as_fd)
+        // SAFETY: the provider keeps the descriptor open while the object lives, and the result
+        // borrows a clone of the object. `create_with_fd` has checked that it is not negative.
+        self.inner
+            .fd
+            .map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
     /// The handle, for calls through [`Library`](crate::Library). Valid while `self` or a clone
