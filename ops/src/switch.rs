@@ -247,12 +247,7 @@ impl Switch {
 
     /// Wakes the thread that runs [`PortMapperService::serve`].
     pub fn wake(&self) {
-        if self.wake.is_lost() {
-            // The number may be that of a file of the program.
-            return;
-        }
-        // A full counter makes the write fail, but the descriptor is readable then.
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        self.wake.count_up();
     }
 }
 

@@ -33,6 +33,7 @@ use std::{
 };
 
 use dat_api::{Cno, Cr, Evd, EvdFlags, Event, Psp, SpId, Ssp};
+use host::descriptors::OwnDescriptor;
 use rustix::{
     event::{EventfdFlags, eventfd},
     io::Errno,
@@ -173,7 +174,7 @@ enum Notice {
     /// The descriptor of the CNO to which the dispatcher of the requests is attached.
     Cno(Cno),
     /// An eventfd that the stack's thread writes, for providers whose CNOs have no descriptors.
-    Thread(Arc<OwnedFd>),
+    Thread(Arc<OwnDescriptor>),
 }
 
 /// The property by which a connection request is recognised.
@@ -461,7 +462,7 @@ impl Notice {
         }
         let requests = requests(&adapter.cno)?;
         let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let doorbell = Arc::new(host::descriptors::raise(doorbell)?);
+        let doorbell = Arc::new(host::descriptors::raise(doorbell)?.into());
         stack.inner.ring(&doorbell, requests.id());
         Ok((Self::Thread(doorbell), requests))
     }

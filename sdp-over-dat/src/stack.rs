@@ -4,7 +4,6 @@ use std::{
     collections::HashMap,
     io,
     net::{IpAddr, SocketAddr},
-    os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, Ordering},
@@ -14,7 +13,7 @@ use std::{
 };
 
 use dat_api::{AsyncKind, EvdId, Event, Ia, ProviderAttr};
-use host::locks::IgnorePoison as _;
+use host::{descriptors::OwnDescriptor, locks::IgnorePoison as _};
 use rustix::event::{EventfdFlags, eventfd};
 use sdp_proto::{Connection, wire::WireError};
 
@@ -46,10 +45,10 @@ pub(crate) struct StackInner {
     accepts_own_sockets_only: bool,
     is_lost: AtomicBool,
     sockets: Mutex<HashMap<EvdId, Arc<Socket>>>,
-    doorbells: Mutex<HashMap<EvdId, Weak<OwnedFd>>>,
+    doorbells: Mutex<HashMap<EvdId, Weak<OwnDescriptor>>>,
     /// An eventfd that is always readable: the descriptor of a stream that can have none of its
     /// own.
-    pub(crate) always_ready: OwnedFd,
+    pub(crate) always_ready: OwnDescriptor,
 }
 
 /// Waits for the last messages of closed sockets. The stack's thread then drops the adapter.
@@ -70,7 +69,7 @@ impl Stack {
     }
 
     fn open_inner(ia: &str, config: impl FnOnce(&ProviderAttr) -> Config) -> io::Result<Self> {
-        let always_ready = host::descriptors::raise(eventfd(1, EventfdFlags::CLOEXEC)?)?;
+        let always_ready = host::descriptors::raise(eventfd(1, EventfdFlags::CLOEXEC)?)?.into();
         let inner = StackInner::open(ia, config, always_ready);
         let inner = inner.map_err(|error| errors::of_dat(&error))?;
         inner.config.check()?;
@@ -182,7 +181,7 @@ impl StackInner {
     fn open(
         ia: &str,
         config: impl FnOnce(&ProviderAttr) -> Config,
-        always_ready: OwnedFd,
+        always_ready: OwnDescriptor,
     ) -> dat_api::Result<Self> {
         let ia = Ia::open(ia)?;
         let (attr, provider) = (ia.attr()?, ia.provider_attr()?);
@@ -203,15 +202,15 @@ impl StackInner {
 
     /// Makes the stack's thread write the eventfd `doorbell` whenever the dispatcher `for_evd`
     /// triggers the adapter's CNO, until the owner of the doorbell drops it.
-    pub(crate) fn ring(&self, doorbell: &Arc<OwnedFd>, for_evd: EvdId) {
+    pub(crate) fn ring(&self, doorbell: &Arc<OwnDescriptor>, for_evd: EvdId) {
         let mut doorbells = self.doorbells();
         doorbells.retain(|_, doorbell| doorbell.strong_count() > 0);
         doorbells.insert(for_evd, Arc::downgrade(doorbell));
         // A trigger that preceded the insertion has not written the doorbell.
-        ring(doorbell);
+        doorbell.count_up();
     }
 
-    fn doorbells(&self) -> MutexGuard<'_, HashMap<EvdId, Weak<OwnedFd>>> {
+    fn doorbells(&self) -> MutexGuard<'_, HashMap<EvdId, Weak<OwnDescriptor>>> {
         self.doorbells.lock().ignore_poison()
     }
 
@@ -265,7 +264,7 @@ impl StackInner {
     fn serve_all(&self) {
         let doorbells = self.doorbells();
         for doorbell in doorbells.values().filter_map(Weak::upgrade) {
-            ring(&doorbell);
+            doorbell.count_up();
         }
         drop(doorbells);
         let ticks = self.adapter.ticks.swap(false, Ordering::SeqCst);
@@ -281,11 +280,6 @@ impl StackInner {
             }
         }
     }
-}
-
-fn ring(doorbell: &OwnedFd) {
-    // A counter that is full is readable as well.
-    let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
 }
 
 /// Runs the stack's thread. `dat_cno_wait` makes the provider arm, sleep and drive.

@@ -3,12 +3,14 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use host::descriptors::OwnDescriptor;
+
 /// An event counter of the kernel. The counter is above zero exactly while the CNO has a trigger to
 /// report, except that a consumer's read of it sets it to zero until the next trigger; the earlier
 /// triggers can still be taken. Reads and writes bypass libc, so that a thread that holds locks
 /// is not cancelled in them.
 #[derive(Debug)]
-pub(super) struct Signal(OwnedFd);
+pub(super) struct Signal(OwnDescriptor);
 
 impl Signal {
     /// Creates a descriptor that is not readable.
@@ -19,7 +21,7 @@ impl Signal {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: eventfd just returned this descriptor and no other code has it.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }.into()))
     }
 
     /// The descriptor for the consumer to poll.
@@ -29,9 +31,7 @@ impl Signal {
 
     /// Makes the descriptor readable.
     pub(super) fn raise(&self) {
-        // Only a count near 2^64 would refuse the write, and then the descriptor is readable
-        // anyway.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        self.0.count_up();
     }
 
     /// Makes the descriptor not readable.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use host::adaptive_spin::AdaptiveSpin;
+use host::descriptors::OwnDescriptor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -26,7 +27,7 @@ const WOKEN: u32 = 2;
 /// would be unwound in the middle of this code.
 #[derive(Debug, Default)]
 pub struct Waker {
-    event: OnceLock<OwnedFd>,
+    event: OnceLock<OwnDescriptor>,
     state: AtomicU32,
     spin: AdaptiveSpin,
     serves_others: bool,
@@ -82,7 +83,7 @@ impl Waker {
         // SAFETY: eventfd just returned this descriptor, and no other code has its number.
         let made = unsafe { OwnedFd::from_raw_fd(fd) };
         // If another thread was faster, its descriptor is kept and this one is closed.
-        Ok(self.event.get_or_init(|| made).as_fd())
+        Ok(self.event.get_or_init(|| made.into()).as_fd())
     }
 
     /// Wakes the present or the next sleeper. Makes a system call only if a thread sleeps.
@@ -91,9 +92,7 @@ impl Waker {
             return;
         }
         if let Some(event) = self.event.get() {
-            // The result does not matter: at most one count is outstanding, so the write neither
-            // blocks nor fails.
-            let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+            event.count_up();
         }
     }
 
@@ -168,6 +167,8 @@ impl Waker {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
@@ -194,6 +195,19 @@ mod tests {
         waker.wake();
         assert_eq!(waker.sleep(None), Slept::Woken);
         assert_eq!(waker.sleep(Some(Duration::ZERO)), Slept::TimedOut);
+    }
+
+    /// A daemon closes all numbers, and may get them again for its own files.
+    #[test]
+    fn a_number_that_the_program_has_taken_stays_open() {
+        let waker = Waker::new();
+        let number = waker.prepare().unwrap().as_raw_fd();
+        let null = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        // SAFETY: both numbers are open, and the test owns them.
+        assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), number) }, number);
+        drop(waker);
+        // SAFETY: the number is that of the duplicate above, which nothing else owns.
+        assert!(rustix::io::fcntl_getfd(unsafe { OwnedFd::from_raw_fd(number) }).is_ok());
     }
 
     #[test]

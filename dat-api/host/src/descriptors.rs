@@ -123,6 +123,14 @@ impl OwnDescriptor {
         Identity::of_number(self.fd.as_raw_fd()).ok() != self.identity
     }
 
+    /// Adds one to the counter of this `eventfd`, unless the descriptor was lost: the number may be
+    /// that of a file of the program. A full counter stays as it is, and is readable.
+    pub fn count_up(&self) {
+        if !self.is_lost() {
+            let _ = rustix::io::write(self, &1_u64.to_ne_bytes());
+        }
+    }
+
     /// Returns the descriptor, or `EBADF` if it was lost.
     ///
     /// # Errors
@@ -216,6 +224,22 @@ mod tests {
         // SAFETY: the number is that of the duplicate above, which nothing else owns.
         let other = unsafe { OwnedFd::from_raw_fd(number) };
         assert_eq!(Identity::of(other), Identity::of(root));
+    }
+
+    #[test]
+    fn a_file_that_has_the_number_of_a_counter_is_not_written() {
+        let flags = rustix::event::EventfdFlags::NONBLOCK;
+        let counter = OwnDescriptor::from(rustix::event::eventfd(0, flags).unwrap());
+        counter.count_up();
+        assert_eq!(rustix::io::read(&counter, &mut [0; 8]), Ok(8));
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        rustix::io::ioctl_fionbio(&reader, true).unwrap();
+        // SAFETY: both numbers are open, and the test owns them.
+        unsafe { libc::dup2(writer.as_raw_fd(), counter.as_raw_fd()) };
+        counter.count_up();
+        assert_eq!(rustix::io::read(&reader, &mut [0; 8]), Err(Errno::AGAIN));
+        // SAFETY: the number is that of the duplicate above, which nothing else owns.
+        drop(unsafe { OwnedFd::from_raw_fd(counter.as_raw_fd()) });
     }
 
     /// Simulates another library, whose number depends on an earlier limit.

@@ -293,12 +293,7 @@ impl WakeupFd {
     }
 
     pub(crate) fn signal(&self) {
-        if self.0.is_lost() {
-            // The number may be that of a file of the program.
-            return;
-        }
-        // A full counter makes the write fail, but the descriptor is readable then.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        self.0.count_up();
     }
 
     /// Clears the signal. Must be called before the streams are checked.

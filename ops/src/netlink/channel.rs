@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use host::descriptors::OwnDescriptor;
 use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader,
     NetlinkMessage, NetlinkPayload, NetlinkSerializable,
@@ -34,7 +35,7 @@ const HEADER_LEN: usize = 16;
 /// A socket for requests of one netlink protocol. One request is in progress at a time.
 #[derive(Debug)]
 pub(super) struct Channel<M = RouteNetlinkMessage> {
-    socket: OwnedFd,
+    socket: OwnDescriptor,
     sequence: u32,
     buffer: Vec<u8>,
     speaks: PhantomData<M>,
@@ -63,7 +64,7 @@ where
         sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_WITHIN))
             .map_err(Error::Socket)?;
         Ok(Self {
-            socket,
+            socket: socket.into(),
             sequence: 0,
             buffer: vec![0; BUFFER_LEN],
             speaks: PhantomData,

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 
+use host::descriptors::OwnDescriptor;
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::io::Errno;
@@ -74,7 +74,7 @@ pub enum Change {
 /// A socket that receives the change notifications of this namespace.
 #[derive(Debug)]
 pub(super) struct Events {
-    socket: OwnedFd,
+    socket: OwnDescriptor,
     buffer: Vec<u8>,
     /// The last state of each device. The kernel reports the whole device and not the change, so
     /// the change is found by comparison.
@@ -86,7 +86,7 @@ impl Events {
     /// missed.
     pub(super) fn open() -> Result<Self, Error> {
         Ok(Self {
-            socket: open_socket(group::ROUTING)?,
+            socket: open_socket(group::ROUTING)?.into(),
             buffer: vec![0; BUFFER_LEN],
             devices: BTreeMap::new(),
         })
@@ -99,7 +99,7 @@ impl Events {
             .collect();
     }
 
-    pub(super) fn socket(&self) -> &OwnedFd {
+    pub(super) fn socket(&self) -> &OwnDescriptor {
         &self.socket
     }
 

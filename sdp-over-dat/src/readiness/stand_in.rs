@@ -3,11 +3,12 @@
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
     sync::Mutex,
 };
 
 use host::{
+    descriptors::OwnDescriptor,
     locks::lock,
     stand_in::{self, Flags, LibraryEnd, Signals},
 };
@@ -18,7 +19,7 @@ use super::{Readiness, Watch};
 /// The descriptor, and the end that controls its state.
 #[derive(Debug)]
 pub struct StandIn {
-    program: OwnedFd,
+    program: OwnDescriptor,
     signals: Signals,
     state: Mutex<State>,
 }
@@ -45,7 +46,7 @@ impl StandIn {
             shown: Readiness::default(),
         };
         Ok(Self {
-            program,
+            program: program.into(),
             signals,
             state: Mutex::new(state),
         })

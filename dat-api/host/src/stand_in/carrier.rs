@@ -1,10 +1,11 @@
 //! The library's end of a pair that carries bytes.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
+use crate::descriptors::OwnDescriptor;
 use crate::stand_in::library_end::LibraryEnd;
 
 /// The result of receiving from the program's end.
@@ -24,7 +25,7 @@ pub enum Taken {
 /// it, because the program sees a close over an unread byte as a reset.
 #[derive(Debug)]
 pub struct Carrier {
-    socket: OwnedFd,
+    socket: OwnDescriptor,
     /// True if the caller has received the first byte in the pair already.
     is_first_received: bool,
 }
@@ -167,6 +168,8 @@ impl AsFd for Carrier {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use super::*;
     use crate::stand_in::program_end::{Flags, established, surrender};
 

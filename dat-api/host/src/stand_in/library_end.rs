@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
+use crate::descriptors::OwnDescriptor;
 use crate::stand_in::signals::Signals;
 
 /// The library's end of a pair.
@@ -13,17 +14,18 @@ use crate::stand_in::signals::Signals;
 /// The end becomes readable with a hang-up when the last duplicate of the program's end is closed.
 #[derive(Debug)]
 pub struct LibraryEnd {
-    socket: OwnedFd,
+    socket: OwnDescriptor,
 }
 
 impl LibraryEnd {
-    pub(super) fn new(socket: OwnedFd) -> Self {
+    pub(super) fn new(socket: impl Into<OwnDescriptor>) -> Self {
+        let socket = socket.into();
         Self { socket }
     }
 
     /// Moves the end to another descriptor number, which `to` chooses.
-    pub fn moved<E>(self, to: impl FnOnce(OwnedFd) -> Result<OwnedFd, E>) -> Result<Self, E> {
-        to(self.socket).map(Self::new)
+    pub fn moved(self, to: impl FnOnce(OwnedFd) -> Result<OwnedFd, Errno>) -> Result<Self, Errno> {
+        to(self.socket.into_owned()?).map(Self::new)
     }
 
     /// Shows that data arrived: `IN`, and an edge even if the last announcement is still unread.
@@ -115,7 +117,7 @@ impl AsFd for LibraryEnd {
     }
 }
 
-impl From<LibraryEnd> for OwnedFd {
+impl From<LibraryEnd> for OwnDescriptor {
     fn from(end: LibraryEnd) -> Self {
         end.socket
     }
@@ -124,7 +126,7 @@ impl From<LibraryEnd> for OwnedFd {
 impl From<OwnedFd> for LibraryEnd {
     /// Takes an end that was inherited over `fork` or `exec`.
     fn from(socket: OwnedFd) -> Self {
-        Self { socket }
+        Self::new(socket)
     }
 }
 

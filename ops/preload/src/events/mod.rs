@@ -163,11 +163,7 @@ impl EventThread {
     }
 
     fn wake(&self) {
-        // If the program has closed the descriptor, its number may be that of another file.
-        if !self.wakeup.is_lost() {
-            // A full counter makes the write fail, but the descriptor is readable then.
-            let _ = rustix::io::write(&self.wakeup, &1_u64.to_ne_bytes());
-        }
+        self.wakeup.count_up();
     }
 
     /// Watches a descriptor, edge-triggered, until [`unwatch`](Self::unwatch).

@@ -118,16 +118,6 @@ fn duplicate(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     raise(rustix::io::fcntl_dupfd_cloexec(fd, 0)?)
 }
 
-/// Increments a counter of waiting connections.
-fn count_up(counter: &OwnDescriptor) {
-    if counter.is_lost() {
-        // The number may be that of a file of the program.
-        return;
-    }
-    // The write cannot fail, because the counter never reaches its maximum.
-    let _ = rustix::io::write(counter, &1_u64.to_ne_bytes());
-}
-
 impl Service {
     /// Begins to accept the connections of a protocol. `on_shut` is called after another process
     /// has shut the TCP listener down.
@@ -244,7 +234,7 @@ impl Service {
                 }
                 let Ok(passed) = passing::request(&owner.accept_end, inquiry) else {
                     // The connection stays queued.
-                    count_up(&self.counter);
+                    self.counter.count_up();
                     return Ok(None);
                 };
                 Ok(passed?.map(|passed| Incoming::Passed(passed, options)))
@@ -415,7 +405,7 @@ impl AcceptQueue {
     }
 
     fn count(&self) {
-        count_up(&self.counter);
+        self.counter.count_up();
     }
 
     /// Stops listening, because no process can accept any more. The protocol's listener is dropped
@@ -501,7 +491,7 @@ mod tests {
             accept_end: accept_end.into_raw_fd(),
             counter: counter().unwrap().into_raw_fd(),
         });
-        count_up(&service.counter);
+        service.counter.count_up();
         let family = Family::V4;
         let accept = || {
             let options = Options::fresh(family).unwrap();

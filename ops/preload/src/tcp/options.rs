@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::Duration;
 
+use host::descriptors::OwnDescriptor;
 use libc::{
     IPPROTO_TCP, SO_ATTACH_BPF, SO_ATTACH_FILTER, SO_LINGER, SO_OOBINLINE, SO_RCVTIMEO,
     SO_SNDTIMEO, SO_ZEROCOPY, SOL_SOCKET, TCP_FASTOPEN, TCP_FASTOPEN_CONNECT,
@@ -39,7 +40,7 @@ pub(crate) struct Options {
     /// `SO_OOBINLINE`.
     pub(crate) is_urgent_inline: bool,
     /// The TCP socket that checks and keeps all other options.
-    native: OwnedFd,
+    native: OwnDescriptor,
 }
 
 /// A copy of the options from before a fork, for the child.
@@ -73,7 +74,7 @@ impl Options {
             is_urgent_inline: copied.is_urgent_inline,
             // SAFETY: the number was inherited over the fork, and its owner in the parent's memory
             // is never dropped in the child.
-            native: unsafe { OwnedFd::from_raw_fd(copied.native) },
+            native: unsafe { OwnedFd::from_raw_fd(copied.native) }.into(),
         }
     }
 
@@ -97,7 +98,7 @@ impl Options {
             send_timeout: timeout_of(fd, SO_SNDTIMEO),
             linger: linger_of(fd),
             is_urgent_inline: has_urgent_inline(fd),
-            native,
+            native: native.into(),
         }
     }
 
