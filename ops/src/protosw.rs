@@ -385,6 +385,9 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Reports the events to the watch that polls have found.
+    fn show_polled(&self) {}
+
     /// Reports all events to the watch again. Called before a thread waits for the watch.
     fn end_polling(&self) {}
 

@@ -281,6 +281,11 @@ impl SdpStream {
         self.socket.poll_readable(polls)
     }
 
+    /// Reports to the watch what [`SdpStream::poll_readable`] has found.
+    pub fn show_polled(&self) {
+        self.socket.show_polled();
+    }
+
     /// Reports all events to the watch again. Call this before a thread waits for the watch.
     pub fn end_polling(&self) {
         self.socket.end_polling();

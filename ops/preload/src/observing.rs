@@ -281,6 +281,10 @@ impl OffloadStream for Observed {
         self.stream.poll_readable(polls)
     }
 
+    fn show_polled(&self) {
+        self.stream.show_polled();
+    }
+
     fn end_polling(&self) {
         self.stream.end_polling();
     }

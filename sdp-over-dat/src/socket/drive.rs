@@ -699,6 +699,12 @@ impl Socket {
         false
     }
 
+    /// Reports to the watch what [`Self::poll_readable`] has found.
+    pub(crate) fn show_polled(&self) {
+        let mut inner = self.lock();
+        self.pump(&mut inner);
+    }
+
     /// Ends the effect of [`Self::poll_readable`]: the stack's thread serves the socket.
     pub(crate) fn end_polling(&self) {
         let mut inner = self.lock();

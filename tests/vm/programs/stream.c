@@ -2,21 +2,28 @@
  * writes.
  *
  *   stream serve ADDRESS PORT CONNECTIONS
- *   stream visit ADDRESS PORT {ping|bulk} COUNT  prints us of half a round trip, or MB/s
+ *   stream visit ADDRESS PORT {ping|wait-ping|epoll-ping|bulk} COUNT
  *
+ * The visitor prints us of half a round trip, or MB/s. Both ends of `ping` sleep in `recv`, those
+ * of `wait-ping` in `poll`, and those of `epoll-ping` in `epoll_wait`.
  * The server compares every byte of the bulk. */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { PING = 64, PIECE = 65536 };
 static unsigned char piece[PIECE], buffer[PIECE];
+static char sleeps_in = 'p';
+static int set;
 
 static void fail(const char *call) {
     perror(call);
@@ -32,9 +39,30 @@ static void put(int fd, const void *from, size_t length) {
     }
 }
 
+/* Sleeps as the visitor's first byte says. */
+static void prepare(int fd, unsigned char mode) {
+    struct epoll_event event = {.events = EPOLLIN};
+    sleeps_in = (char)mode;
+    if (mode != 'e')
+        return;
+    set = epoll_create1(0);
+    if (set < 0 || epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) || fcntl(fd, F_SETFL, O_NONBLOCK))
+        fail("epoll");
+}
+
+static void until_readable(int fd) {
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+    struct epoll_event event;
+    if (sleeps_in == 'w' && poll(&one, 1, -1) != 1)
+        fail("poll");
+    if (sleeps_in == 'e' && epoll_wait(set, &event, 1, -1) != 1)
+        fail("epoll_wait");
+}
+
 /* Returns 0 at the end of the peer's bytes. */
 static int get(int fd, void *into, size_t length) {
     for (size_t done = 0; done < length;) {
+        until_readable(fd);
         ssize_t count = recv(fd, (char *)into + done, length - done, 0);
         if (count < 0)
             fail("recv");
@@ -55,7 +83,8 @@ static void serve_one(int fd) {
     unsigned char mode[8];
     if (!get(fd, mode, sizeof mode))
         return;
-    if (mode[0] == 'p') {
+    if (mode[0] != 'b') {
+        prepare(fd, mode[0]);
         while (get(fd, buffer, PING))
             put(fd, buffer, PING);
         return;
@@ -105,7 +134,8 @@ int main(int argc, char **argv) {
     unsigned char mode[8] = {(unsigned char)argv[4][0]};
     memcpy(mode + 4, &count, sizeof count);
     put(fd, mode, sizeof mode);
-    if (argv[4][0] == 'p') {
+    if (argv[4][0] != 'b') {
+        prepare(fd, mode[0]);
         double begun = 0;
         unsigned warm = count / 10;
         for (unsigned at = 0; at < warm + count; at++) {

@@ -8,7 +8,7 @@ use libc::{pthread_attr_t, pthread_t};
 
 use crate::events::restarting;
 use crate::process::real::{self, StartRoutine};
-use crate::process::{cancellation, guard};
+use crate::process::{cancellation, guard, signals_blocked};
 use crate::table::{self, Entry};
 
 struct Start {
@@ -25,6 +25,7 @@ pub unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     if !guard::is_inside() {
+        signals_blocked::on_new_thread();
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::pthread_create(thread, attributes, routine, argument) };
     }

@@ -146,7 +146,11 @@ pub unsafe extern "C" fn epoll_wait(
     most: c_int,
     timeout: c_int,
 ) -> c_int {
-    polling::end_all();
+    // SAFETY: the caller's arguments, except for the timeout.
+    let ask = || unsafe { epoll_now(set, events, most, ptr::null()) };
+    if let Some(ready) = polling::before_wait(is_long(timeout), ask) {
+        return ready;
+    }
     // SAFETY: the caller's arguments, except for the timeout.
     let call = |timeout| unsafe { real::epoll_wait(set, events, most, timeout) };
     spinning::await_set(timeout != 0, || call(0)).unwrap_or_else(|| call(timeout))
@@ -160,7 +164,11 @@ pub unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    polling::end_all();
+    // SAFETY: the caller's arguments, except for the timeout.
+    let ask = || unsafe { epoll_now(set, events, most, mask) };
+    if let Some(ready) = polling::before_wait(is_long(timeout), ask) {
+        return ready;
+    }
     // SAFETY: the caller's arguments, except for the timeout.
     let call = |timeout| unsafe { real::epoll_pwait(set, events, most, timeout, mask) };
     spinning::await_set(timeout != 0, || call(0)).unwrap_or_else(|| call(timeout))
@@ -174,7 +182,11 @@ pub unsafe extern "C" fn epoll_pwait2(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    polling::end_all();
+    // SAFETY: the caller's arguments, except for the timeout.
+    let ask = || unsafe { epoll_now(set, events, most, mask) };
+    if let Some(ready) = polling::before_wait(timeout.is_null(), ask) {
+        return ready;
+    }
     // The timeout is not read, because only the kernel can check that the pointer is valid.
     let none = spec(Duration::ZERO);
     // SAFETY: the caller's arguments, except for the timeout, which is the caller's or a local one.
@@ -185,6 +197,37 @@ pub unsafe extern "C" fn epoll_pwait2(
 
 /// The size of the kernel's signal mask in bytes.
 pub(super) const KERNEL_MASK: c_long = 8;
+
+/// Returns true for a timeout in milliseconds that polls do not exceed.
+fn is_long(timeout: c_int) -> bool {
+    !matches!(timeout, 0 | 1)
+}
+
+/// Calls `epoll_pwait` without waiting. Calls the kernel by number, to avoid a cancellation point.
+///
+/// # Safety
+/// As for `epoll_pwait`.
+unsafe fn epoll_now(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    let (number, none) = (libc::SYS_epoll_pwait, 0);
+    // SAFETY: the caller's arguments, and a timeout of zero.
+    let ready = unsafe {
+        real::syscall(
+            number,
+            set.into(),
+            events as _,
+            most.into(),
+            none,
+            mask as _,
+            KERNEL_MASK,
+        )
+    };
+    ready as c_int
+}
 
 /// Calls `ppoll` without waiting. Calls the kernel by number, to avoid a cancellation point.
 ///
@@ -211,12 +254,13 @@ unsafe fn ppoll_now(set: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    polling::end_all();
     // SAFETY: the kernel checks that the set is readable.
-    let ready = unsafe {
-        let ask = || ppoll_now(set, count, ptr::null());
-        spinning::await_poll(set, count, timeout != 0, ask)
-    };
+    let ask = || unsafe { ppoll_now(set, count, ptr::null()) };
+    if let Some(ready) = polling::before_wait(is_long(timeout), ask) {
+        return ready;
+    }
+    // SAFETY: as above.
+    let ready = unsafe { spinning::await_poll(set, count, timeout != 0, ask) };
     if let Some(ready) = ready {
         return ready;
     }
@@ -237,7 +281,11 @@ pub unsafe extern "C" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    polling::end_all();
+    // SAFETY: the kernel checks that the set is readable.
+    let ask = || unsafe { ppoll_now(set, count, mask) };
+    if let Some(ready) = polling::before_wait(timeout.is_null(), ask) {
+        return ready;
+    }
     // SAFETY: the caller's arguments, unchanged.
     unsafe { ppoll_all(set, count, timeout, mask) }
 }

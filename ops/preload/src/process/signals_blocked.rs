@@ -10,8 +10,19 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{c_int, sigset_t};
+
+use crate::process;
+
+/// True once the program has created a thread.
+static HAS_THREADS: AtomicBool = AtomicBool::new(false);
+
+/// Called before the program creates a thread.
+pub(crate) fn on_new_thread() {
+    HAS_THREADS.store(true, Ordering::Relaxed);
+}
 
 /// A guard that blocks the program's signals in the calling thread.
 pub(crate) struct SignalsBlocked {
@@ -26,6 +37,15 @@ impl SignalsBlocked {
             before: host::threads::block_signals(),
             _of_this_thread: PhantomData,
         }
+    }
+
+    /// Blocks the signals in a thread that polls. `None` in the first thread of a process with
+    /// other threads: the kernel gives a signal of the process to the first thread unless that
+    /// thread blocks it, and programs rely on that. CPython runs handlers in the first thread only.
+    pub(crate) fn begin_polling() -> Option<Self> {
+        let has_threads = HAS_THREADS.load(Ordering::Relaxed);
+        let is_first = || rustix::thread::gettid().as_raw_pid() == process::id();
+        (!has_threads || !is_first()).then(Self::begin)
     }
 
     /// Returns true if a handler runs at the end of the guard, and the kernel would end a sleep for

@@ -1,22 +1,30 @@
-//! Polling before a blocking receive sleeps.
+//! Polling before a thread sleeps, in a blocking receive or in a wait for descriptors.
 //!
-//! For a receiver that sleeps, each message takes two wake-ups: the protocol's thread wakes for the
-//! message, and then wakes the receiver. A receiver that polls takes the message itself. So a
-//! blocking receive polls before it sleeps, as long as such polls find the message. As
-//! [`AdaptiveSpin`](host::adaptive_spin::AdaptiveSpin) decides, receives after a poll that finds
-//! nothing sleep at once.
+//! For a thread that sleeps, each message takes two wake-ups: the protocol's thread wakes for the
+//! message, and then wakes the program's thread. A thread that polls takes the message itself. So
+//! these calls poll before they sleep, as long as such polls find messages:
 //!
-//! While a thread polls, the descriptor does not show new events. The hooks of `poll`, `select`,
-//! `epoll_wait` and `epoll_ctl` therefore call [`end_all`] first. A thread that waits by a system
-//! call of its own, or for a descriptor that another thread polls, sees the events some 20 ms late,
-//! once.
+//! - a blocking receive polls its stream;
+//! - `poll` and `epoll_wait` poll the streams from which the thread has received last, and ask the
+//!   kernel for other events between the polls.
 //!
-//! System calls of a receive that polls: two for the signal mask, one in 16 polls that yields, and
-//! those of the provider's poll. RDMA devices are polled without a system call.
+//! As [`AdaptiveSpin`] decides, calls after a poll that finds nothing sleep at once.
+//!
+//! From the first poll of a stream until the thread sleeps, the stream's descriptor shows new
+//! events only when the thread polls. So `select`, `epoll_ctl` and `fork` call [`end_all`] first. A
+//! thread that waits by a system call of its own, or for a descriptor that another thread polls,
+//! sees the events some 20 ms late, once. If a poll finds an event that the wait of the thread does
+//! not report, another thread waits for it, and the polls end.
+//!
+//! System calls of a call that polls: two for the signal mask, one in 16 polls that yields, one
+//! more in 16 polls that asks the kernel (a wait), one that shows a found event (a wait), and those
+//! of the provider's poll. RDMA devices are polled without a system call.
 
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::sync::{Arc, Weak};
 
+use host::adaptive_spin::AdaptiveSpin;
 use ops::OffloadStream;
 use rustix::io::Errno;
 
@@ -28,17 +36,23 @@ use crate::socket::Socket;
 /// of a peer. A number adapts to the processor's speed, which a time would not.
 const POLLS: u32 = 1000;
 
-/// The number of streams that a thread polls before it ends the polls of all of them.
-const POLLED_MAX: usize = 8;
+/// The number of polls of a stream between two questions to the kernel.
+const POLLS_PER_QUESTION: u32 = 16;
 
-/// The streams that a thread has polled.
-struct Polled {
+/// The maximum number of streams that a wait polls. With more streams in use, the protocol's thread
+/// finds several messages for each of its wake-ups.
+const STREAMS_MAX: usize = 4;
+
+/// The streams from which a thread has received since it last slept in a wait for descriptors.
+struct Used {
     process: i32,
     streams: Vec<Weak<dyn OffloadStream>>,
 }
 
 thread_local! {
-    static POLLED: Cell<Option<Polled>> = const { Cell::new(None) };
+    static USED: Cell<Option<Used>> = const { Cell::new(None) };
+    /// The success of the polls in the thread's waits for descriptors.
+    static SPIN: AdaptiveSpin = AdaptiveSpin::default();
 }
 
 impl Socket {
@@ -53,10 +67,11 @@ impl Socket {
             return Ok(false);
         }
         // The handlers run afterwards, so that none is missed by the sleep that follows.
-        let blocked = SignalsBlocked::begin();
+        let Some(blocked) = SignalsBlocked::begin_polling() else {
+            return Ok(false);
+        };
         if self.stream.poll_readable(POLLS) {
             self.spin.on_success();
-            note(&self.stream);
             return Ok(true);
         }
         self.spin.on_failure();
@@ -65,29 +80,78 @@ impl Socket {
             false => Ok(false),
         }
     }
-}
 
-/// Records a stream that the thread has polled.
-fn note(stream: &Arc<dyn OffloadStream>) {
-    let process = process::current();
-    // Entries of a parent process are useless in the child of a fork.
-    let polled = take().filter(|polled| polled.process == process);
-    let mut polled = polled.unwrap_or_else(|| Polled {
-        process,
-        streams: Vec::new(),
-    });
-    let is_it = |it: &Weak<dyn OffloadStream>| std::ptr::addr_eq(it.as_ptr(), Arc::as_ptr(stream));
-    if !polled.streams.iter().any(is_it) {
-        if polled.streams.len() == POLLED_MAX {
-            end(polled.streams.drain(..));
-        }
-        polled.streams.push(Arc::downgrade(stream));
+    /// Records that the thread receives from the stream.
+    pub(super) fn note_use(&self) {
+        let process = process::current();
+        // Entries of a parent process are useless in the child of a fork.
+        let used = take().filter(|used| used.process == process);
+        let mut used = used.unwrap_or_else(|| Used {
+            process,
+            streams: Vec::with_capacity(STREAMS_MAX + 1),
+        });
+        used.add(&self.stream);
+        let _ = USED.try_with(|it| it.set(Some(used)));
     }
-    let _ = POLLED.try_with(|it| it.set(Some(polled)));
 }
 
-fn take() -> Option<Polled> {
-    POLLED.try_with(Cell::take).ok().flatten()
+fn take() -> Option<Used> {
+    USED.try_with(Cell::take).ok().flatten()
+}
+
+impl Used {
+    fn add(&mut self, stream: &Arc<dyn OffloadStream>) {
+        let is_it =
+            |it: &Weak<dyn OffloadStream>| std::ptr::addr_eq(it.as_ptr(), Arc::as_ptr(stream));
+        if self.streams.iter().any(is_it) {
+            return;
+        }
+        // One more than a wait polls shows that there are too many.
+        if self.streams.len() > STREAMS_MAX {
+            end(self.streams.drain(..1));
+        }
+        self.streams.push(Arc::downgrade(stream));
+    }
+
+    /// Polls until `ask` reports events, as [`before_wait`] does. Returns 0 if there are none.
+    ///
+    /// # Errors
+    /// `EINTR` if a signal has ended the wait.
+    fn poll(
+        &mut self,
+        spin: &AdaptiveSpin,
+        mut ask: impl FnMut() -> c_int,
+    ) -> Result<c_int, Errno> {
+        self.streams.retain(|it| it.strong_count() > 0);
+        if self.streams.is_empty() || self.streams.len() > STREAMS_MAX || !spin.is_worth_it() {
+            return Ok(0);
+        }
+        let Some(blocked) = SignalsBlocked::begin_polling() else {
+            return Ok(0);
+        };
+        for _ in 0..POLLS / POLLS_PER_QUESTION {
+            let mut has_found = false;
+            for stream in self.streams.iter().filter_map(Weak::upgrade) {
+                if stream.poll_readable(POLLS_PER_QUESTION) {
+                    stream.show_polled();
+                    has_found = true;
+                }
+            }
+            let ready = ask();
+            if ready > 0 {
+                spin.on_success();
+                return Ok(ready);
+            }
+            if ready < 0 || has_found {
+                break;
+            }
+        }
+        spin.on_failure();
+        match blocked.will_interrupt(true) {
+            true => Err(Errno::INTR),
+            false => Ok(0),
+        }
+    }
 }
 
 fn end(streams: impl Iterator<Item = Weak<dyn OffloadStream>>) {
@@ -97,24 +161,51 @@ fn end(streams: impl Iterator<Item = Weak<dyn OffloadStream>>) {
 }
 
 /// Makes the descriptors of all streams that the thread has polled show events again. Called before
-/// the thread waits for descriptors.
+/// the thread waits for descriptors in a way that does not poll.
 #[inline]
 pub(crate) fn end_all() {
+    before_wait(false, || 0);
+}
+
+/// Polls the streams that the thread uses, before a wait for descriptors. `ask` makes the call of
+/// the wait without a timeout; it must not be a cancellation point. Returns the result of the wait
+/// if the wait is over. Otherwise the descriptors of all streams show events again.
+///
+/// `may_poll`: false for a wait with a short timeout, which would become longer.
+#[inline]
+pub(crate) fn before_wait(may_poll: bool, ask: impl FnMut() -> c_int) -> Option<c_int> {
     // A signal handler may have interrupted a call that holds locks of the stream. The two ticks
     // without a poll end the polls then.
-    if !guard::is_inside()
-        && let Some(polled) = take()
-    {
-        end_these(polled);
+    if guard::is_inside() {
+        return None;
     }
+    let used = take()?;
+    if used.streams.is_empty() || used.process != process::current() {
+        let _ = USED.try_with(|it| it.set(Some(used)));
+        return None;
+    }
+    poll_before_wait(used, may_poll, ask)
 }
 
 #[cold]
-fn end_these(polled: Polled) {
-    if polled.process == process::current() {
-        let before = errno::get();
-        let _inside = guard::enter();
-        end(polled.streams.into_iter());
-        errno::set(before);
+fn poll_before_wait(mut used: Used, may_poll: bool, ask: impl FnMut() -> c_int) -> Option<c_int> {
+    let before = errno::get();
+    let _inside = guard::enter();
+    let result = match may_poll {
+        true => SPIN.try_with(|spin| used.poll(spin, ask)).unwrap_or(Ok(0)),
+        false => Ok(0),
+    };
+    if !matches!(result, Ok(1..)) {
+        end(used.streams.drain(..));
+    }
+    let _ = USED.try_with(|it| it.set(Some(used)));
+    errno::set(before);
+    match result {
+        Ok(0) => None,
+        Ok(ready) => Some(ready),
+        Err(why) => {
+            errno::set(why.raw_os_error());
+            Some(-1)
+        }
     }
 }

@@ -88,6 +88,7 @@ impl Socket {
         if !self.may_use_stream(fd) {
             return call.receive_from_descriptor(fd);
         }
+        self.note_use();
         loop {
             let seen = self.observer.wait_queue().seq();
             if self.observer.state().has_reading_ended() && !self.stream.readiness().readable {
