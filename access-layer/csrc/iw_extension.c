@@ -54,12 +54,6 @@ struct access_write_immediate_args {
 	uint32_t flags;
 };
 
-struct access_sleep_args {
-	void *fds;
-	uint32_t *count;
-	uint32_t room;
-};
-
 void access_read_ssp_create(va_list args, struct access_ssp_create_args *out)
 {
 	out->socket = va_arg(args, int);
@@ -112,13 +106,6 @@ void access_read_write_immediate(va_list args, struct access_write_immediate_arg
 	out->remote = va_arg(args, void *);
 	out->immediate = va_arg(args, unsigned int);
 	out->flags = va_arg(args, unsigned int);
-}
-
-void access_read_begin_sleep(va_list args, struct access_sleep_args *out)
-{
-	out->fds = va_arg(args, void *);
-	out->room = va_arg(args, unsigned int);
-	out->count = va_arg(args, uint32_t *);
 }
 
 #if defined(__GNUC__)

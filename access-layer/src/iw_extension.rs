@@ -13,7 +13,6 @@ use std::ffi::c_void;
 
 use dat_abi::*;
 
-use crate::cno::Cno;
 use crate::ep::{Ep, SocketConnectArgs};
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
@@ -60,20 +59,10 @@ struct ConnectArgs {
     private_data_size: DatCount,
 }
 
-/// Arguments of the start of a sleep after the CNO handle.
-#[repr(C)]
-#[derive(Debug)]
-struct BeginSleepArgs {
-    fds: *mut libc::pollfd,
-    count: *mut u32,
-    room: u32,
-}
-
 unsafe extern "C" {
     fn access_read_ssp_create(args: DatVaList, out: *mut SspCreateArgs);
     fn access_read_ssp_query(args: DatVaList, out: *mut SspQueryArgs);
     fn access_read_socket_connect(args: DatVaList, out: *mut ConnectArgs);
-    fn access_read_begin_sleep(args: DatVaList, out: *mut BeginSleepArgs);
 }
 
 /// Executes operation `op` on `handle`. Returns `None` if there is no such operation.
@@ -101,8 +90,6 @@ pub(crate) unsafe fn handle<R: Rnic>(
             (DAT_IW_SOCKET_CONNECT_OP, _) | (FIRST_SOCKET_CONNECT, Some(Kind::Ep)) => {
                 socket_connect::<R>(handle, args)
             }
-            (DAT_RS_CNO_BEGIN_SLEEP_OP, _) => begin_sleep::<R>(handle, args),
-            (DAT_RS_CNO_END_SLEEP_OP, _) => end_sleep::<R>(handle),
             _ => ib_extension::handle::<R>(handle, op, args)?,
         }
     };
@@ -159,27 +146,6 @@ unsafe fn socket_connect<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatRes
         timeout_us: args.timeout_us,
         private_data,
     })
-}
-
-/// # Safety
-/// As for [`handle()`].
-unsafe fn begin_sleep<R: Rnic>(cno: DatCnoHandle, va_list: DatVaList) -> DatResult {
-    // SAFETY: the caller passes the va_list of this operation.
-    let args = unsafe { arguments(access_read_begin_sleep, va_list) };
-    let count = Out::required(args.count, 5)?;
-    if args.fds.is_null() {
-        return Err(DatError::invalid_arg(3));
-    }
-    let cno = pin::<Cno<R>>(cno, DAT_INVALID_HANDLE_CNO)?;
-    // SAFETY: the pointer is not null, so the consumer guarantees space for `args.room` entries.
-    let fds = unsafe { std::slice::from_raw_parts_mut(args.fds, args.room as usize) };
-    count.write(u32::try_from(cno.begin_sleep(fds)?).unwrap_or(u32::MAX));
-    Ok(())
-}
-
-fn end_sleep<R: Rnic>(cno: DatCnoHandle) -> DatResult {
-    pin::<Cno<R>>(cno, DAT_INVALID_HANDLE_CNO)?.end_sleep();
-    Ok(())
 }
 
 /// Returns a byte string from argument `pointer_argument` and its length, argument `len_argument`.

@@ -100,50 +100,6 @@ impl Cno {
         Ok((!evd.is_null()).then(|| EvdId::of(evd)))
     }
 
-    /// Announces that the calling thread is about to sleep in `poll` or a similar call. Fills `fds`
-    /// with the descriptors that the thread must poll in addition to its own, and returns the
-    /// number of filled entries. Returns 0 when a dispatcher has triggered already, so that the
-    /// thread must not sleep. Until [`Cno::end_sleep`] the provider relies on this thread to wake
-    /// up and make progress on the connections behind these descriptors.
-    ///
-    /// This is an operation of dat-rs and not of DAT 2.0 ([`DAT_RS_CNO_BEGIN_SLEEP_OP`]).
-    ///
-    /// # Errors
-    /// `DAT_NOT_IMPLEMENTED` when the provider does not have the operation, `DAT_INVALID_STATE`
-    /// when another thread waits or sleeps on the CNO, `DAT_INSUFFICIENT_RESOURCES` when `fds` is
-    /// too short.
-    pub fn begin_sleep(&self, fds: &mut [libc::pollfd]) -> Result<usize> {
-        let room = u32::try_from(fds.len()).unwrap_or(u32::MAX);
-        let mut count: u32 = 0;
-        // SAFETY: the handle is live and the variadic arguments are those of the operation: room
-        // for so many entries, u32, and a writable out-pointer.
-        let code = unsafe {
-            (self.inner.ia.library().dat_extension_op)(
-                self.inner.handle.0,
-                DAT_RS_CNO_BEGIN_SLEEP_OP,
-                fds.as_mut_ptr(),
-                room,
-                &raw mut count,
-            )
-        };
-        check("dat_rs_cno_begin_sleep", code)?;
-        Ok(count as usize)
-    }
-
-    /// Ends the sleep of [`Cno::begin_sleep`]. The call makes progress on the connections, so that
-    /// events that occurred meanwhile have triggered when it returns. Without a sleep it does
-    /// nothing.
-    ///
-    /// # Errors
-    /// `DAT_NOT_IMPLEMENTED` when the provider does not have the operation.
-    pub fn end_sleep(&self) -> Result<()> {
-        // SAFETY: the handle is live, and the operation has no arguments.
-        let code = unsafe {
-            (self.inner.ia.library().dat_extension_op)(self.inner.handle.0, DAT_RS_CNO_END_SLEEP_OP)
-        };
-        Ok(check("dat_rs_cno_end_sleep", code)?)
-    }
-
     /// Takes one trigger without waiting. Returns the dispatcher that triggered, or `None` if no
     /// trigger is left. When the last trigger has been taken, the descriptor is not readable.
     pub fn take_trigger(&self) -> Result<Option<EvdId>> {

@@ -230,45 +230,6 @@ fn the_carrier_of_payload_is_counted() -> Result<()> {
 }
 
 #[test]
-fn a_sleep_on_several_descriptors_ends_with_a_message() -> Result<()> {
-    let _turn = turn();
-    let node = Node::new()?;
-    let (active, passive) = (node.ep()?, node.ep()?);
-    join(&node, &active, &passive)?;
-    let cno = Cno::create(&node.ia)?;
-    let memory = region(&node)?;
-    passive.post_recv(&[memory.segment(0, LEN)?], 1)?;
-    while node.transfers.dequeue()?.is_some() {}
-    node.transfers.set_cno(Some(&cno))?;
-    while cno.take_trigger()?.is_some() {}
-    let mut fds = [libc::pollfd {
-        fd: -1,
-        events: 0,
-        revents: 0,
-    }; 16];
-    // The first calls may return 0, because a newly attached dispatcher must be polled first, and
-    // the engine may be at work.
-    let mut count;
-    until!(
-        {
-            count = cno.begin_sleep(&mut fds)?;
-            count > 0
-        },
-        "no descriptors"
-    );
-    ensure!(cno.begin_sleep(&mut fds).is_err(), "a second sleep");
-    active.post_send(&[memory.segment(0, LEN)?], 2, CompletionFlags::DEFAULT)?;
-    // SAFETY: the entries are in this frame, and their number is passed.
-    let ready = unsafe { libc::poll(fds.as_mut_ptr(), count as libc::nfds_t, 60_000) };
-    ensure!(ready > 0, "none of {count} descriptors is ready");
-    cno.end_sleep()?;
-    ensure!(cno.wait(Some(DEADLINE))? == Some(node.transfers.id()));
-    cno.end_sleep()?;
-    node.transfers.set_cno(None)?;
-    Ok(())
-}
-
-#[test]
 fn a_shared_queue_reports_its_state_and_its_low_watermark() -> Result<()> {
     let _turn = turn();
     let node = Node::new()?;

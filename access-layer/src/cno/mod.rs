@@ -50,8 +50,6 @@ pub(crate) struct Inner {
     pub(crate) evds: Vec<Handle>,
     agent: AgentState,
     pub(crate) state: CnoState,
-    /// True while a thread sleeps outside this layer ([`Cno::begin_sleep`]).
-    pub(crate) is_external_sleep: bool,
 }
 
 impl<R: Rnic> Object for Cno<R> {
@@ -84,7 +82,6 @@ impl<R: Rnic> Cno<R> {
                 evds: Vec::new(),
                 agent: AgentState::new(agent),
                 state: CnoState::Idle,
-                is_external_sleep: false,
             }),
             turn: Condvar::new(),
             agent_returned: Condvar::new(),

@@ -7,7 +7,6 @@ use dat_abi::*;
 
 use crate::cno::Cno;
 use crate::fake_rnic::FakeRnic;
-use crate::handle::Handle;
 use crate::harness::{Dat, LONG_US, Pair, SUCCESS, call, refused, software_word, succeed};
 
 const EMPTY: u32 = 0x000D_0000;
@@ -435,75 +434,6 @@ fn an_agent_may_free_its_evd_its_cno_and_close_the_ia() {
     for call in ["dequeue", "evd_free", "cno_free", "ia_close"] {
         assert_eq!(reported.recv_timeout(LIMIT), Ok(SUCCESS), "{call}");
     }
-}
-
-/// Returns true if a sleep on these descriptors would end.
-fn is_woken(fds: &mut [libc::pollfd]) -> bool {
-    // SAFETY: a slice with its length; the timeout is zero.
-    unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 0) > 0 }
-}
-
-const NO_FD: libc::pollfd = libc::pollfd {
-    fd: -1,
-    events: 0,
-    revents: 0,
-};
-
-/// Begins an external sleep. If an EVD was added, the first calls only poll it and return 0.
-fn fall_asleep(cno: &Cno<FakeRnic>, fds: &mut [libc::pollfd]) -> usize {
-    let counts = std::iter::repeat_with(|| cno.begin_sleep(fds).unwrap());
-    counts.take(3).find(|count| *count > 0).unwrap()
-}
-
-#[test]
-fn an_external_sleep_is_ended_by_a_trigger() {
-    let dat = Dat::open();
-    let handle = dat.cno();
-    let cno = dat.pin::<Cno<FakeRnic>>(handle);
-    let evd = software_evd(&dat, handle);
-    let mut fds = [NO_FD; 4];
-    for _ in 0..3 {
-        let count = fall_asleep(&cno, &mut fds);
-        assert!(!is_woken(&mut fds[..count]));
-        assert_eq!(dat.post_software(evd, 1), SUCCESS);
-        assert!(is_woken(&mut fds[..count]));
-        cno.end_sleep();
-        assert!(!is_woken(&mut fds[..count]), "the wake-up is consumed");
-        assert_eq!(cno.begin_sleep(&mut fds), Ok(0), "the EVD has triggered");
-        assert_eq!(dat.cno_wait(handle, 0), Ok(evd));
-    }
-}
-
-#[test]
-fn an_external_sleep_is_exclusive_and_any_thread_may_end_it() {
-    let dat = Dat::open();
-    let handle = dat.cno();
-    let cno = dat.pin::<Cno<FakeRnic>>(handle);
-    let evd = software_evd(&dat, handle);
-    let mut fds = [NO_FD; 4];
-    cno.end_sleep();
-    fall_asleep(&cno, &mut fds);
-    let busy = crate::error::DatError::of(DAT_INVALID_STATE);
-    let refused = cno.begin_sleep(&mut fds);
-    assert_eq!(refused, Err(busy), "another thread sleeps");
-    thread::scope(|scope| {
-        // This thread waits for its turn to make progress, and must be woken when the turn comes.
-        let waiter = scope.spawn(|| cno.wait(LONG_US));
-        await_waiter(&dat, handle);
-        thread::sleep(Duration::from_millis(10));
-        scope.spawn(|| cno.end_sleep());
-        thread::sleep(Duration::from_millis(10));
-        assert_eq!(dat.post_software(evd, 1), SUCCESS);
-        assert_eq!(waiter.join().unwrap().map(Handle::as_dat), Ok(evd));
-    });
-    cno.end_sleep();
-    fall_asleep(&cno, &mut fds);
-    cno.end_sleep();
-    let none = crate::error::DatError::no_resources(DAT_NO_SUBTYPE);
-    // The array is too small for the descriptors.
-    assert_eq!(cno.begin_sleep(&mut []), Err(none));
-    fall_asleep(&cno, &mut fds);
-    cno.end_sleep();
 }
 
 #[test]

@@ -3,13 +3,8 @@
 //! An EVD queues events and has no access to their objects. A receive is counted at its endpoint
 //! when its event is taken. Only the event contains the handle of a connection request. So the
 //! request ends with the event; its peer and its endpoint would otherwise wait for ever.
-//!
-//! | File | Holds |
-//! |---|---|
-//! | `triggers` | taking the triggers of a CNO |
-//! | `external_sleep` | waiting on a CNO in the caller's own `poll` |
+//! Module `triggers` takes the triggers of a CNO.
 
-mod external_sleep;
 mod triggers;
 
 use dat_abi::*;

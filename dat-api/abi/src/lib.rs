@@ -49,7 +49,6 @@ pub mod socket_addr;
 
 pub use attr::*;
 pub use event::*;
-pub use extension::external_sleep::*;
 pub use extension::ib::*;
 pub use extension::iw::*;
 pub use extension::{DAT_CLOSE_EXTENSION_BASE, DAT_OPEN_EXTENSION_BASE};

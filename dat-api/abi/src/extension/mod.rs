@@ -1,6 +1,5 @@
 //! Operations of `dat_extension_op`.
 
-pub mod external_sleep;
 pub mod ib;
 pub mod iw;
 
