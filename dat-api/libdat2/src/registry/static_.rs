@@ -203,6 +203,10 @@ impl StaticRegistry {
 
     /// Releases a reference; the last release unloads the library.
     ///
+    /// OFA's provider does not wait until its threads have returned, so an unload may crash the
+    /// process. But a provider that stayed loaded would make later children of a `fork` hang: its
+    /// destructor, which `exit` calls, waits for a thread that the child does not have.
+    ///
     /// # Errors
     /// [`NOT_REGISTERED`] if the file does not have the key or nothing is loaded for it.
     pub fn release(&self, key: &Key) -> Result<(), DatReturn> {
