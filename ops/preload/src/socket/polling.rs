@@ -113,45 +113,60 @@ impl Used {
         self.streams.push(Arc::downgrade(stream));
     }
 
-    /// Polls until `ask` reports events, as [`before_wait`] does. Returns 0 if there are none.
+    /// Polls until `ask` reports events, as [`before_wait`] does.
     ///
     /// # Errors
     /// `EINTR` if a signal has ended the wait.
-    fn poll(
-        &mut self,
-        spin: &AdaptiveSpin,
-        mut ask: impl FnMut() -> c_int,
-    ) -> Result<c_int, Errno> {
+    fn poll(&mut self, spin: &AdaptiveSpin, ask: impl Fn() -> c_int) -> Result<Polled, Errno> {
         self.streams.retain(|it| it.strong_count() > 0);
         if self.streams.is_empty() || self.streams.len() > STREAMS_MAX || !spin.is_worth_it() {
-            return Ok(0);
+            return Ok(Polled::Nothing);
         }
         let Some(blocked) = SignalsBlocked::begin_polling() else {
-            return Ok(0);
+            return Ok(Polled::Nothing);
         };
         for _ in 0..POLLS / POLLS_PER_QUESTION {
-            let mut has_found = false;
-            for stream in self.streams.iter().filter_map(Weak::upgrade) {
-                if stream.poll_readable(POLLS_PER_QUESTION) {
-                    stream.show_polled();
-                    has_found = true;
+            let has_found = self.poll_each();
+            match ask() {
+                ready @ 1.. if has_found => {
+                    spin.on_success();
+                    return Ok(Polled::Found(ready));
                 }
-            }
-            let ready = ask();
-            if ready > 0 {
-                spin.on_success();
-                return Ok(ready);
-            }
-            if ready < 0 || has_found {
-                break;
+                ready @ 1.. => {
+                    spin.on_failure();
+                    return Ok(Polled::Others(ready));
+                }
+                0 if !has_found => {}
+                _ => break,
             }
         }
         spin.on_failure();
         match blocked.will_interrupt(true) {
             true => Err(Errno::INTR),
-            false => Ok(0),
+            false => Ok(Polled::Nothing),
         }
     }
+
+    /// Polls each stream, and shows what the polls find. Returns true if a stream is readable.
+    fn poll_each(&self) -> bool {
+        let mut has_found = false;
+        for stream in self.streams.iter().filter_map(Weak::upgrade) {
+            if stream.poll_readable(POLLS_PER_QUESTION) {
+                stream.show_polled();
+                has_found = true;
+            }
+        }
+        has_found
+    }
+}
+
+/// The result of the polls before a wait.
+enum Polled {
+    /// The wait reports this many events after a poll has found bytes.
+    Found(c_int),
+    /// The wait reports this many events, of other descriptors.
+    Others(c_int),
+    Nothing,
 }
 
 fn end(streams: impl Iterator<Item = Weak<dyn OffloadStream>>) {
@@ -173,7 +188,7 @@ pub(crate) fn end_all() {
 ///
 /// `may_poll`: false for a wait with a short timeout, which would become longer.
 #[inline]
-pub(crate) fn before_wait(may_poll: bool, ask: impl FnMut() -> c_int) -> Option<c_int> {
+pub(crate) fn before_wait(may_poll: bool, ask: impl Fn() -> c_int) -> Option<c_int> {
     // A signal handler may have interrupted a call that holds locks of the stream. The two ticks
     // without a poll end the polls then.
     if guard::is_inside() {
@@ -188,21 +203,22 @@ pub(crate) fn before_wait(may_poll: bool, ask: impl FnMut() -> c_int) -> Option<
 }
 
 #[cold]
-fn poll_before_wait(mut used: Used, may_poll: bool, ask: impl FnMut() -> c_int) -> Option<c_int> {
+fn poll_before_wait(mut used: Used, may_poll: bool, ask: impl Fn() -> c_int) -> Option<c_int> {
     let before = errno::get();
     let _inside = guard::enter();
-    let result = match may_poll {
-        true => SPIN.try_with(|spin| used.poll(spin, ask)).unwrap_or(Ok(0)),
-        false => Ok(0),
+    let polled = match may_poll {
+        true => SPIN.try_with(|spin| used.poll(spin, ask)),
+        false => Ok(Ok(Polled::Nothing)),
     };
-    if !matches!(result, Ok(1..)) {
+    let polled = polled.unwrap_or(Ok(Polled::Nothing));
+    if !matches!(polled, Ok(Polled::Found(_))) {
         end(used.streams.drain(..));
     }
     let _ = USED.try_with(|it| it.set(Some(used)));
     errno::set(before);
-    match result {
-        Ok(0) => None,
-        Ok(ready) => Some(ready),
+    match polled {
+        Ok(Polled::Found(ready) | Polled::Others(ready)) => Some(ready),
+        Ok(Polled::Nothing) => None,
         Err(why) => {
             errno::set(why.raw_os_error());
             Some(-1)
