@@ -77,29 +77,3 @@ fn assigned_ia_handle(ia: DatIaHandle) -> Option<DatIaHandle> {
     let code = unsafe { func(ia, &raw mut out) };
     code.is_success().then_some(out)
 }
-
-/// Keeps this shared library in memory until the process ends, because handles, threads and the
-/// tables that other libraries use refer to it. Has no effect in a program that is linked with this
-/// crate.
-pub(crate) fn keep_loaded() {
-    let mut info = libc::Dl_info {
-        dli_fname: ptr::null(),
-        dli_fbase: ptr::null_mut(),
-        dli_sname: ptr::null(),
-        dli_saddr: ptr::null_mut(),
-    };
-    let here = keep_loaded as fn() as *const c_void;
-    // SAFETY: the address is that of a function of this library; `info` is a local.
-    let is_found = unsafe { libc::dladdr(here, &raw mut info) };
-    if is_found == 0 || info.dli_fname.is_null() {
-        return;
-    }
-    let flags = libc::RTLD_NOLOAD | libc::RTLD_NODELETE | libc::RTLD_LAZY;
-    // SAFETY: dladdr filled in a C string that lives as long as this library; NOLOAD runs no code.
-    let library = unsafe { libc::dlopen(info.dli_fname, flags) };
-    if !library.is_null() {
-        // SAFETY: the handle was just opened; NODELETE keeps the library although this reference is
-        // released.
-        unsafe { libc::dlclose(library) };
-    }
-}

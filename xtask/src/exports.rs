@@ -51,8 +51,8 @@ pub(crate) fn check_provider(library: &Path) -> Result<usize> {
     compare(library, &wanted, &exports_of(library)?)
 }
 
-/// Checks the name by which the loader finds a library.
-pub(crate) fn check_soname(library: &Path, wanted: &str) -> Result<()> {
+/// Checks the name by which the loader finds a library, and that the loader never unloads it.
+pub(crate) fn check_loading(library: &Path, wanted: &str) -> Result<()> {
     let text = output_of(Command::new("readelf").arg("-d").arg(library))?;
     let line = text
         .lines()
@@ -63,6 +63,11 @@ pub(crate) fn check_soname(library: &Path, wanted: &str) -> Result<()> {
         "{}: soname should be {wanted}, is {}",
         library.display(),
         line.trim()
+    );
+    ensure!(
+        text.contains("NODELETE"),
+        "{}: should be linked with -z nodelete",
+        library.display()
     );
     Ok(())
 }

@@ -1,8 +1,7 @@
 //! The provider: its table of entry points, its life as a shared library, its registration.
 //!
-//! The tables stay for the rest of the process (see `announced`). For the same reason the library
-//! keeps itself loaded (`registry::keep_loaded`); otherwise OFA's libdat2 would unload a provider
-//! after the last close.
+//! The tables stay for the rest of the process (see `announced`). For the same reason a provider is
+//! linked with `-z nodelete`; otherwise a registry would unload it after the last close.
 
 mod table;
 
@@ -36,7 +35,6 @@ pub unsafe fn init<R: Rnic>(info: *const DatProviderInfo, instance_data: *const 
             return;
         };
         let Some(ia_name) = name_of(info) else { return };
-        registry::keep_loaded();
         let config = RnicConfig {
             ia_name: ia_name.clone(),
             ia_params: params,

@@ -65,7 +65,7 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
     for (file, name) in &built.provider_libraries {
         let provider = stage.file(file, &format!("lib/{name}"))?;
         provider_exports += exports::check_provider(&provider)?;
-        exports::check_soname(&provider, name)?;
+        exports::check_loading(&provider, name)?;
     }
     stage.file(&built.preload_library, "lib/libops-preload.so")?;
     let headers = stage.directory(&libdat2.join("include/dat2"), "include/dat2", "h")?;
@@ -91,7 +91,7 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
         renewed: stage.renewed(),
         root: shown(workspace),
     };
-    exports::check_soname(&registry, "libdat2.so.2")?;
+    exports::check_loading(&registry, "libdat2.so.2")?;
     Ok(staged)
 }
 
