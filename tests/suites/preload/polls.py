@@ -125,6 +125,36 @@ def interrupted(near, wait):
     assert missed <= 4, missed
 
 
+def first_thread(start):
+    """The first thread has the process's signals, although the other thread, which `start` makes,
+    does not block them."""
+    near, far = connection()
+    start(lambda: echo_in_loop(far, epoll_set))
+    interrupted(near, epoll_set(near))
+
+    def by_peek(timeout=1):
+        try:
+            return timeout == 1 and near.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return b""
+
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 1, 0))
+    interrupted(near, by_peek)
+    near.close()
+
+
+def start_by_c11(work):
+    kept.append(ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(lambda _: work() or 0))
+    assert C.thrd_create(ctypes.byref(ctypes.c_ulong()), kept[0], None) == 0
+
+
+kept = []
+child = os.fork()
+if child == 0:
+    first_thread(start_by_c11)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+
 # A process with one thread. The child has an end of its own.
 listener = socket.create_server(("127.0.0.1", 0))
 child = os.fork()
@@ -259,21 +289,4 @@ in_thread(read_in_parts)
 in_thread(received_by_another_thread)
 in_thread(many_at_a_time)
 
-# The first thread has the process's signals, although other threads do not block them.
-near, far = connection()
-echoing = threading.Thread(target=echo_in_loop, args=[far, epoll_set])
-echoing.start()
-interrupted(near, epoll_set(near))
-
-
-def by_peek(timeout=1):
-    try:
-        return timeout == 1 and near.recv(1, socket.MSG_PEEK)
-    except BlockingIOError:
-        return b""
-
-
-near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 1, 0))
-interrupted(near, by_peek)
-near.close()
-echoing.join()
+first_thread(lambda work: threading.Thread(target=work).start())

@@ -20,7 +20,7 @@
 //! | [`processes`] | `exec`, `vfork`, `posix_spawn`, `_exit`, `fdopen`: calls that pass sockets out of the control of this library |
 //! | [`limits`] | `setrlimit`, `prlimit` |
 //! | [`lists`] | `execl`, `dprintf`: functions with a variable number of arguments |
-//! | [`threads`] | `pthread_create`, `pthread_cancel` |
+//! | [`threads`] | `pthread_create`, `thrd_create`, `pthread_cancel` |
 //! | [`waits`] | `poll`, `select`, `epoll_ctl`, `epoll_wait` |
 //! | [`raw`] | `syscall` |
 

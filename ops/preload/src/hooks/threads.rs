@@ -1,4 +1,4 @@
-//! `pthread_create`, `pthread_cancel`.
+//! `pthread_create`, `thrd_create`, `pthread_cancel`.
 //!
 //! A thread that the stack starts works for the stack from its first instruction.
 
@@ -37,6 +37,18 @@ pub unsafe extern "C" fn pthread_create(
         drop(unsafe { Box::from_raw(start.cast::<Start>()) });
     }
     error
+}
+
+/// Hook of C11's `thrd_create`, which the stack does not call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thrd_create(
+    thread: *mut pthread_t,
+    routine: *const c_void,
+    argument: *mut c_void,
+) -> c_int {
+    signals_blocked::on_new_thread();
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe { real::thrd_create(thread, routine, argument) }
 }
 
 extern "C" fn inside(start: *mut c_void) -> *mut c_void {

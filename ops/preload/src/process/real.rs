@@ -178,6 +178,7 @@ real! {
         thread: *mut pthread_t, attributes: *const pthread_attr_t, start: StartRoutine,
         argument: *mut c_void,
     ) -> c_int;
+    fn thrd_create(thread: *mut pthread_t, start: *const c_void, argument: *mut c_void) -> c_int;
     fn pthread_cancel(thread: pthread_t) -> c_int;
     fn execve(
         path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char,
