@@ -82,6 +82,10 @@ def poll_set(sock):
     return lambda timeout=DEADLINE: waits.poll(timeout * 1000)
 
 
+def select_set(sock):
+    return lambda timeout=DEADLINE: select.select([sock], [], [], timeout)[0]
+
+
 def echo_in_loop(far, make_set):
     """As `echo`, in an event loop."""
     far.setblocking(False)
@@ -168,6 +172,7 @@ listener.close()
 exchange_in_loop(near, epoll_set(near), 300)
 interrupted(near, epoll_set(near))
 interrupted(near, poll_set(near))
+interrupted(near, select_set(near))
 near.close()
 assert os.waitpid(child, 0)[1] == 0
 
@@ -283,7 +288,7 @@ def many_at_a_time():
 
 in_thread(waits_of_all_kinds)
 in_thread(bytes_in_pieces)
-for make_set in (epoll_set, edge_set, poll_set):
+for make_set in (epoll_set, edge_set, poll_set, select_set):
     in_thread(event_loops, make_set)
 in_thread(read_in_parts)
 in_thread(received_by_another_thread)

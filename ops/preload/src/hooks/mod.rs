@@ -21,7 +21,8 @@
 //! | [`limits`] | `setrlimit`, `prlimit` |
 //! | [`lists`] | `execl`, `dprintf`: functions with a variable number of arguments |
 //! | [`threads`] | `pthread_create`, `thrd_create`, `pthread_cancel` |
-//! | [`waits`] | `poll`, `select`, `epoll_ctl`, `epoll_wait` |
+//! | [`waits`] | `poll`, `epoll_ctl`, `epoll_wait` |
+//! | [`selects`] | `select`, `pselect` |
 //! | [`raw`] | `syscall` |
 
 pub(crate) mod asynchronous;
@@ -36,6 +37,7 @@ pub(crate) mod names;
 pub(crate) mod namespaces;
 pub(crate) mod processes;
 pub(crate) mod raw;
+pub(crate) mod selects;
 pub(crate) mod threads;
 pub(crate) mod transfer;
 pub(crate) mod waits;

@@ -6,10 +6,13 @@ use std::time::Instant;
 use libc::timespec;
 
 use super::waits::{KERNEL_MASK, duration, spec};
-use super::{connections, descriptors, files, names, namespaces, processes, transfer, waits};
+use super::{
+    connections, descriptors, files, names, namespaces, processes, selects, transfer, waits,
+};
 use crate::lifecycle::{exiting, forking};
 use crate::process::guard::{self, Uncancelled};
 use crate::process::{memory, real};
+use crate::socket::polling;
 use crate::table;
 
 /// Hook of `syscall`. Calls on an offloaded socket, waits, and calls that may move a socket to an
@@ -187,6 +190,14 @@ unsafe fn dispatch_socket_call(number: c_long, words: [c_long; 6]) -> Option<c_l
 /// # Safety
 /// The contract of the call of this number.
 unsafe fn dispatch_wait(number: c_long, words: [c_long; 6]) -> Option<c_int> {
+    match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_poll | libc::SYS_select | libc::SYS_epoll_wait => polling::end_all(),
+        libc::SYS_ppoll | libc::SYS_pselect6 | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
+            polling::end_all();
+        }
+        _ => {}
+    }
     if !table::has_listeners() {
         return None;
     }
@@ -199,7 +210,7 @@ unsafe fn dispatch_wait(number: c_long, words: [c_long; 6]) -> Option<c_int> {
             #[cfg(target_arch = "x86_64")]
             libc::SYS_poll => waits::poll(a as _, b as _, c as _),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_select => waits::select(a as _, b as _, c as _, d as _, e as _),
+            libc::SYS_select => selects::select(a as _, b as _, c as _, d as _, e as _),
             libc::SYS_ppoll if is_kernels(d, e) => {
                 with_time_left(c as _, || waits::ppoll(a as _, b as _, c as _, d as _))
             }
@@ -213,7 +224,7 @@ unsafe fn dispatch_wait(number: c_long, words: [c_long; 6]) -> Option<c_int> {
                     return None;
                 }
                 with_time_left(e as _, || {
-                    waits::pselect(a as _, b as _, c as _, d as _, e as _, mask as _)
+                    selects::pselect(a as _, b as _, c as _, d as _, e as _, mask as _)
                 })
             }
             _ => return None,

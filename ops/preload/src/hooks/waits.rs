@@ -1,4 +1,4 @@
-//! `poll`, `select`, `epoll`: a wait for a listening socket also waits for its offloaded
+//! `poll`, `epoll`: a wait for a listening socket also waits for its offloaded
 //! connections.
 //!
 //! An offloaded connection needs no work here: its descriptor is a kernel object that shows the
@@ -7,22 +7,21 @@
 //! other waits, after one check of a counter, in a process without a listener that has an offload
 //! protocol next to it. With `opsrun --spin`, some waits poll first.
 
-use std::ffi::{c_int, c_long, c_uint, c_ulong};
+use std::ffi::{c_int, c_long, c_uint};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libc::{
-    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, FD_SETSIZE, POLLERR, POLLHUP, POLLIN, POLLNVAL,
-    POLLOUT, POLLPRI, POLLRDNORM, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec,
-    timeval,
+    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, POLLIN, POLLNVAL, POLLRDNORM, epoll_event, nfds_t,
+    pollfd, sigset_t, size_t, timespec,
 };
 
 use super::{alias, unchanged};
 use crate::listener::Listener;
 use crate::local::spinning;
-use crate::process::{errno, guard, real};
+use crate::process::{errno, real};
 use crate::setup::offer;
 use crate::socket::polling;
 use crate::{registrations, table};
@@ -233,7 +232,7 @@ unsafe fn epoll_now(
 ///
 /// # Safety
 /// As for `ppoll`. The kernel checks that the set is readable.
-unsafe fn ppoll_now(set: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c_int {
+pub(super) unsafe fn ppoll_now(set: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c_int {
     let mut none = spec(Duration::ZERO);
     let (number, limit) = (libc::SYS_ppoll, &raw mut none);
     let count = count as c_long;
@@ -297,7 +296,7 @@ pub unsafe extern "C" fn ppoll(
 // A separate function, as is `ppoll_wide`: a cancelled thread is unwound and drops local values,
 // which is not permitted in a function with the C calling convention.
 #[inline(never)]
-unsafe fn ppoll_all(
+pub(super) unsafe fn ppoll_all(
     set: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -501,106 +500,6 @@ fn listeners_of(set: &[pollfd]) -> Vec<(usize, Arc<Listener>)> {
     listeners.filter(|(_, it)| !it.is_lost()).collect()
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn select(
-    count: c_int,
-    readable: *mut fd_set,
-    writable: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *mut timeval,
-) -> c_int {
-    polling::end_all();
-    if !table::has_listeners() {
-        // SAFETY: the caller's arguments, unchanged.
-        return unsafe { real::select(count, readable, writable, except, timeout) };
-    }
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { select_with_listeners(count, readable, writable, except, timeout) }
-}
-
-/// # Safety
-/// As for `select`.
-// A separate function, because a cancelled thread must have nothing to drop in the hook itself.
-#[inline(never)]
-unsafe fn select_with_listeners(
-    count: c_int,
-    readable: *mut fd_set,
-    writable: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *mut timeval,
-) -> c_int {
-    // SAFETY: the caller's sets.
-    let mut sets = unsafe { Sets::of(count, readable, writable, except) };
-    if !sets.has_listener() {
-        // SAFETY: the caller's arguments, unchanged.
-        return unsafe { real::select(count, readable, writable, except, timeout) };
-    }
-    let start = Instant::now();
-    // SAFETY: by the caller's contract the timeout is null or valid.
-    let limit = match unsafe { timeout.as_ref() } {
-        None => None,
-        Some(limit) => match span(limit) {
-            Some(limit) => Some(limit),
-            None => {
-                errno::set(libc::EINVAL);
-                return -1;
-            }
-        },
-    };
-    let spec = limit.map(spec);
-    let spec = spec.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the caller's sets, and a local timeout.
-    let ready = unsafe { sets.wait(spec, ptr::null()) };
-    if let Some(limit) = limit {
-        let left = limit.saturating_sub(start.elapsed());
-        // SAFETY: the caller's timeout was read above. Linux writes the remaining time to it.
-        unsafe {
-            (*timeout).tv_sec = c_long::try_from(left.as_secs()).unwrap_or(c_long::MAX);
-            (*timeout).tv_usec = left.subsec_micros().into();
-        }
-    }
-    ready
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pselect(
-    count: c_int,
-    readable: *mut fd_set,
-    writable: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    polling::end_all();
-    if !table::has_listeners() {
-        // SAFETY: the caller's arguments, unchanged.
-        return unsafe { real::pselect(count, readable, writable, except, timeout, mask) };
-    }
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { pselect_with_listeners(count, readable, writable, except, timeout, mask) }
-}
-
-/// # Safety
-/// As for `pselect`.
-#[inline(never)]
-unsafe fn pselect_with_listeners(
-    count: c_int,
-    readable: *mut fd_set,
-    writable: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the caller's sets.
-    let mut sets = unsafe { Sets::of(count, readable, writable, except) };
-    if !sets.has_listener() {
-        // SAFETY: the caller's arguments, unchanged.
-        return unsafe { real::pselect(count, readable, writable, except, timeout, mask) };
-    }
-    // SAFETY: the caller's sets, timeout and mask.
-    unsafe { sets.wait(timeout, mask) }
-}
-
 /// Converts a time from C. `None`: the kernel refuses the value.
 pub(super) fn duration(time: &timespec) -> Option<Duration> {
     let seconds = u64::try_from(time.tv_sec).ok()?;
@@ -614,139 +513,6 @@ pub(crate) fn spec(time: Duration) -> timespec {
         tv_sec: c_long::try_from(time.as_secs()).unwrap_or(c_long::MAX),
         tv_nsec: time.subsec_nanos().into(),
     }
-}
-
-/// Converts a time from C. `select` accepts more than a million microseconds.
-fn span(time: &timeval) -> Option<Duration> {
-    let seconds = u64::try_from(time.tv_sec).ok()?;
-    let micros = u64::try_from(time.tv_usec).ok()?;
-    Duration::from_secs(seconds).checked_add(Duration::from_micros(micros))
-}
-
-/// The three sets of a `select`.
-struct Sets {
-    sets: [*mut fd_set; 3],
-    wanted: Vec<pollfd>,
-}
-
-/// The events to request from `poll` for each set, and the results that mean "ready".
-const REQUESTED: [i16; 3] = [POLLIN, POLLOUT, POLLPRI];
-const READY: [i16; 3] = [POLLIN | POLLHUP | POLLERR, POLLOUT | POLLERR, POLLPRI];
-
-impl Sets {
-    /// # Safety
-    /// The sets are null or hold `count` bits.
-    unsafe fn of(
-        count: c_int,
-        readable: *mut fd_set,
-        writable: *mut fd_set,
-        except: *mut fd_set,
-    ) -> Self {
-        let sets = [readable, writable, except];
-        let mut wanted = Vec::new();
-        if table::has_listeners() {
-            for fd in 0..select_bits(count) {
-                let mut events = 0;
-                for (set, requested) in sets.iter().zip(REQUESTED) {
-                    // SAFETY: the caller's set has `count` bits.
-                    if !set.is_null() && unsafe { has_bit(fd, *set) } {
-                        events |= requested;
-                    }
-                }
-                if events != 0 {
-                    wanted.push(pollfd {
-                        fd,
-                        events,
-                        revents: 0,
-                    });
-                }
-            }
-        }
-        Self { sets, wanted }
-    }
-
-    /// Returns true if the sets contain a listener with an offload protocol next to it.
-    fn has_listener(&self) -> bool {
-        let mut wanted = self.wanted.iter();
-        wanted.any(|entry| table::is_listener(entry.fd))
-    }
-
-    /// Waits with `ppoll`, because the counters of listeners may have numbers beyond the sets.
-    ///
-    /// # Safety
-    /// The timeout and the mask are null or valid.
-    unsafe fn wait(&mut self, timeout: *const timespec, mask: *const sigset_t) -> c_int {
-        let count = self.wanted.len() as nfds_t;
-        // SAFETY: the set is a local vector.
-        let ready = unsafe { ppoll_all(self.wanted.as_mut_ptr(), count, timeout, mask) };
-        if ready < 0 {
-            return ready;
-        }
-        if self
-            .wanted
-            .iter()
-            .any(|entry| entry.revents & POLLNVAL != 0)
-        {
-            errno::set(libc::EBADF);
-            return -1;
-        }
-        let mut bits = 0;
-        for entry in &self.wanted {
-            for ((set, requested), ready_events) in self.sets.iter().zip(REQUESTED).zip(READY) {
-                if entry.events & requested == 0 {
-                    continue;
-                }
-                if entry.revents & ready_events != 0 {
-                    bits += 1;
-                } else {
-                    // SAFETY: the bit was found in this set.
-                    unsafe { clear_bit(entry.fd, *set) };
-                }
-            }
-        }
-        bits
-    }
-}
-
-/// Returns the number of bits that the kernel reads, which is limited by the size of the descriptor
-/// table. Some programs make sets larger than `fd_set`. Some pass their descriptor limit as the
-/// count, with a set of the usual size.
-fn select_bits(count: c_int) -> c_int {
-    if count <= FD_SETSIZE as c_int {
-        return count;
-    }
-    let _inside = guard::enter();
-    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
-    let size = size.and_then(|size| size.trim().parse().ok());
-    count.min(size.unwrap_or(FD_SETSIZE as c_int))
-}
-
-/// Returns the word and the bit of a descriptor in a set. The C library's macros support one set
-/// size only.
-fn word(fd: c_int, set: *mut fd_set) -> (*mut c_ulong, c_ulong) {
-    let bits = c_ulong::BITS as usize;
-    let at = usize::try_from(fd).unwrap_or(0);
-    (
-        set.cast::<c_ulong>().wrapping_add(at / bits),
-        1 << (at % bits),
-    )
-}
-
-/// # Safety
-/// The set is large enough to hold the bit.
-unsafe fn has_bit(fd: c_int, set: *mut fd_set) -> bool {
-    let (word, bit) = word(fd, set);
-    // SAFETY: the caller guarantees that the set holds the bit.
-    unsafe { *word & bit != 0 }
-}
-
-/// # Safety
-/// The set is large enough to hold the bit.
-unsafe fn clear_bit(fd: c_int, set: *mut fd_set) {
-    let (word, bit) = word(fd, set);
-    // SAFETY: the caller guarantees that the set holds the bit.
-    unsafe { *word &= !bit };
 }
 
 /// Ends the program if a set is larger than its object, for the checked forms.
@@ -765,8 +531,4 @@ alias! {
         set: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t,
         room: size_t,
     ) -> c_int = { check(count, room); ppoll(set, count, timeout, mask) };
-    __select(
-        count: c_int, readable: *mut fd_set, writable: *mut fd_set, except: *mut fd_set,
-        timeout: *mut timeval,
-    ) -> c_int = select(count, readable, writable, except, timeout);
 }

@@ -5,16 +5,16 @@
 //! these calls poll before they sleep, as long as such polls find messages:
 //!
 //! - a blocking receive polls its stream;
-//! - `poll` and `epoll_wait` poll the streams from which the thread has received last, and ask the
-//!   kernel for other events between the polls.
+//! - `poll`, `select` and `epoll_wait` poll the streams from which the thread has received last,
+//!   and ask the kernel for other events between the polls.
 //!
 //! As [`AdaptiveSpin`] decides, calls after a poll that finds nothing sleep at once.
 //!
 //! From the first poll of a stream until the thread sleeps, the stream's descriptor shows new
-//! events only when the thread polls. So `select`, `epoll_ctl` and `fork` call [`end_all`] first. A
-//! thread that waits by a system call of its own, or for a descriptor that another thread polls,
-//! sees the events some 20 ms late, once. If a poll finds an event that the wait of the thread does
-//! not report, another thread waits for it, and the polls end.
+//! events only when the thread polls. So `epoll_ctl`, `fork` and waits by number call [`end_all`]
+//! first. A thread that waits by an instruction of its own, or for a descriptor that another thread
+//! polls, sees the events some 20 ms late, once. If a poll finds an event that the wait of the
+//! thread does not report, another thread waits for it, and the polls end.
 //!
 //! System calls of a call that polls: two for the signal mask, one in 16 polls that yields, one
 //! more in 16 polls that asks the kernel (a wait), one that shows a found event (a wait), and those
@@ -117,7 +117,11 @@ impl Used {
     ///
     /// # Errors
     /// `EINTR` if a signal has ended the wait.
-    fn poll(&mut self, spin: &AdaptiveSpin, ask: impl Fn() -> c_int) -> Result<Polled, Errno> {
+    fn poll(
+        &mut self,
+        spin: &AdaptiveSpin,
+        mut ask: impl FnMut() -> c_int,
+    ) -> Result<Polled, Errno> {
         self.streams.retain(|it| it.strong_count() > 0);
         if self.streams.is_empty() || self.streams.len() > STREAMS_MAX || !spin.is_worth_it() {
             return Ok(Polled::Nothing);
@@ -188,7 +192,7 @@ pub(crate) fn end_all() {
 ///
 /// `may_poll`: false for a wait with a short timeout, which would become longer.
 #[inline]
-pub(crate) fn before_wait(may_poll: bool, ask: impl Fn() -> c_int) -> Option<c_int> {
+pub(crate) fn before_wait(may_poll: bool, ask: impl FnMut() -> c_int) -> Option<c_int> {
     // A signal handler may have interrupted a call that holds locks of the stream. The two ticks
     // without a poll end the polls then.
     if guard::is_inside() {
@@ -203,7 +207,7 @@ pub(crate) fn before_wait(may_poll: bool, ask: impl Fn() -> c_int) -> Option<c_i
 }
 
 #[cold]
-fn poll_before_wait(mut used: Used, may_poll: bool, ask: impl Fn() -> c_int) -> Option<c_int> {
+fn poll_before_wait(mut used: Used, may_poll: bool, ask: impl FnMut() -> c_int) -> Option<c_int> {
     let before = errno::get();
     let _inside = guard::enter();
     let polled = match may_poll {
