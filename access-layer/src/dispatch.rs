@@ -52,7 +52,7 @@ impl<R: Rnic> EventUpcall for Dispatch<R> {
         }
     }
 
-    fn connection(&self, qp: QpToken, event: ConnectionEvent<'_>) {
+    fn connection(&self, qp: QpToken, event: &ConnectionEvent) {
         if let Some(ep) = pinned::<Ep<R>>(qp.0) {
             ep.on_connection(event);
         }

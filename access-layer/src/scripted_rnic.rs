@@ -415,7 +415,7 @@ impl Rnic for ScriptedRnic {
             .record_start(Call::Disconnect { abrupt }, qp.token.0);
         if self.script.reports_endings.load(Ordering::Relaxed) {
             self.upcall
-                .connection(qp.token, ConnectionEvent::Disconnected);
+                .connection(qp.token, &ConnectionEvent::Disconnected);
         }
     }
 }
@@ -576,21 +576,20 @@ impl Bench {
         ep
     }
 
-    pub(crate) fn report(&self, ep: &TestEp, event: ConnectionEvent<'_>) {
+    pub(crate) fn report(&self, ep: &TestEp, event: &ConnectionEvent) {
         self.upcalls
             .connection(QpToken(ep.handle().as_token()), event);
     }
 
     pub(crate) fn establish(&self, ep: &TestEp, private_data: &[u8]) {
         let (local, remote) = (HERE.into(), PEER.into());
-        self.report(
-            ep,
-            ConnectionEvent::Established {
-                local,
-                remote,
-                private_data,
-            },
-        );
+        let private_data = private_data.to_vec();
+        let event = ConnectionEvent::Established {
+            local,
+            remote,
+            private_data,
+        };
+        self.report(ep, &event);
     }
 
     /// Delivers a peer's request to service point `sp`.

@@ -14,7 +14,7 @@
 //! | `exiting` | the end of the process, which waits until peers have received what was sent |
 //! | `socket`, `forking` | own sockets and consumers' sockets, and which of them a fork inherits |
 //! | `engine` | the thread that does all work outside consumers' calls, its poller and timers |
-//! | `config`, `pool`, `event`, `tally` | utilities of the other modules |
+//! | `config`, `pool`, `tally` | utilities of the other modules |
 //!
 //! A module uses only modules below it in this table. `cargo xtask tidy` checks that.
 //!
@@ -42,7 +42,6 @@ mod config;
 mod conn;
 mod cq;
 mod engine;
-mod event;
 mod exiting;
 mod forking;
 mod lingering;

@@ -45,13 +45,13 @@ use crate::adapter::Shared;
 use crate::carrier::ReceiveSource;
 use crate::conn::Conn;
 use crate::cq::{Cq, Pushed};
-use crate::event::OwnEvent;
 use crate::pool::Staging;
 use crate::progress::PolledList;
 use crate::srq::Srq;
 use crate::startup::attempt::ConnectAttempt;
 use crate::tally::Tally;
 use crate::work::{RecvSlot, SendSlot};
+use access_layer::rnic::ConnectionEvent;
 
 /// The state of a queue pair.
 ///
@@ -129,10 +129,10 @@ pub(crate) struct Qp {
     /// The payload bytes of the connections that have ended, by carrier. Written under `link`.
     ended_traffic: Mutex<Traffic>,
     gate: CompletionGate,
-    events: UpcallQueue<OwnEvent>,
+    events: UpcallQueue<ConnectionEvent>,
     /// A disconnect that is not in `events` yet, because the `Established` of other queue pairs
     /// must be delivered first.
-    deferred: Mutex<Option<OwnEvent>>,
+    deferred: Mutex<Option<ConnectionEvent>>,
     /// True once the access layer has dropped the queue pair: no more events are delivered.
     is_destroyed: AtomicBool,
 }
@@ -268,7 +268,7 @@ impl Qp {
     }
 
     /// Queues an event for [`Self::make_upcalls`].
-    pub(crate) fn queue_event(&self, event: OwnEvent) {
+    pub(crate) fn queue_event(&self, event: ConnectionEvent) {
         self.events.push(event);
     }
 
@@ -297,18 +297,18 @@ impl Qp {
                 }));
                 last_receives.deliver(|deliver| deliver());
             }
-            if matches!(event, OwnEvent::Established { .. }) {
+            if matches!(event, ConnectionEvent::Established { .. }) {
                 self.open_gate();
             }
         });
     }
 
-    fn deliver(&self, event: &OwnEvent) {
+    fn deliver(&self, event: &ConnectionEvent) {
         if self.is_destroyed.load(Ordering::Acquire) {
             return;
         }
         let shared = &self.shared;
-        shared.upcall.connection(self.token, event.as_event());
+        shared.upcall.connection(self.token, event);
         shared.event_order.on_delivered(self);
         if self.has_last_receive(event) {
             let event = AsyncEvent::LastWqeReached(self.token);
@@ -316,7 +316,7 @@ impl Qp {
         }
     }
 
-    fn has_last_receive(&self, event: &OwnEvent) -> bool {
+    fn has_last_receive(&self, event: &ConnectionEvent) -> bool {
         event.is_disconnect() && self.srq.is_some()
     }
 

@@ -336,14 +336,14 @@ impl<R: Rnic> Ep<R> {
     }
 
     /// Handles a connection event of the RNIC.
-    pub(crate) fn on_connection(&self, event: ConnectionEvent<'_>) {
+    pub(crate) fn on_connection(&self, event: &ConnectionEvent) {
         match event {
             ConnectionEvent::Established {
                 local,
                 remote,
                 private_data,
             } => {
-                self.on_established(local, remote, private_data);
+                self.on_established(*local, *remote, private_data);
             }
             ConnectionEvent::PeerRejected { private_data } => {
                 self.on_ended(Ending::PeerRejected, private_data);

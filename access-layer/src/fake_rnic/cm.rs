@@ -121,7 +121,7 @@ impl Node {
         let qp = Arc::downgrade(qp);
         self.engine.run_after(timeout, move || {
             if let Some(qp) = qp.upgrade() {
-                qp.fail_attempt(number, |qp| qp.report(ConnectionEvent::TimedOut));
+                qp.fail_attempt(number, |qp| qp.report(&ConnectionEvent::TimedOut));
             }
         });
     }
@@ -218,9 +218,9 @@ impl Service {
 }
 
 impl Attempt {
-    fn fail(self, event: ConnectionEvent<'static>) {
+    fn fail(self, event: ConnectionEvent) {
         self.qp
-            .fail_attempt(self.number, move |qp| qp.report(event));
+            .fail_attempt(self.number, move |qp| qp.report(&event));
     }
 }
 
@@ -244,16 +244,15 @@ impl FakeRequest {
         let private_data = private_data.to_vec();
         let (qp, node) = (passive.clone(), passive.node.clone());
         node.engine.run(move || {
-            qp.report(ConnectionEvent::Established {
+            qp.report(&ConnectionEvent::Established {
                 local,
                 remote,
-                private_data: &[],
+                private_data: Vec::new(),
             });
         });
         let (qp, node) = (active.clone(), active.node.clone());
         node.engine.run(move || {
-            let private_data = private_data.as_slice();
-            qp.report(ConnectionEvent::Established {
+            qp.report(&ConnectionEvent::Established {
                 local: remote,
                 remote: local,
                 private_data,
@@ -266,9 +265,7 @@ impl FakeRequest {
         let private_data = private_data.to_vec();
         if let Some(attempt) = self.attempt.take() {
             attempt.qp.fail_attempt(attempt.number, move |qp| {
-                qp.report(ConnectionEvent::PeerRejected {
-                    private_data: &private_data,
-                });
+                qp.report(&ConnectionEvent::PeerRejected { private_data });
             });
         }
     }

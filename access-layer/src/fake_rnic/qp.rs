@@ -243,11 +243,7 @@ impl QpInner {
     }
 
     /// Ends a connection at both ends, or an attempt at this end.
-    pub(super) fn end_both(
-        self: &Arc<Self>,
-        mine: ConnectionEvent<'static>,
-        peers: ConnectionEvent<'static>,
-    ) {
+    pub(super) fn end_both(self: &Arc<Self>, mine: ConnectionEvent, peers: ConnectionEvent) {
         let peer = match &lock(&self.state).phase {
             Phase::Connected(peer) => peer.upgrade(),
             _ => None,
@@ -259,9 +255,9 @@ impl QpInner {
     }
 
     /// Ends the connection or the attempt at this end, if there is one.
-    pub(super) fn end_one(self: &Arc<Self>, event: ConnectionEvent<'static>) {
+    pub(super) fn end_one(self: &Arc<Self>, event: ConnectionEvent) {
         let is_active = |phase: &Phase| matches!(phase, Phase::Connecting(_) | Phase::Connected(_));
-        self.end(is_active, move |qp| qp.report(event));
+        self.end(is_active, move |qp| qp.report(&event));
     }
 
     /// Flushes first and makes the upcall afterwards.
@@ -291,7 +287,7 @@ impl QpInner {
     }
 
     /// Makes the upcall for an event of the connection. Called on the engine's thread.
-    pub(super) fn report(&self, event: ConnectionEvent<'_>) {
+    pub(super) fn report(&self, event: &ConnectionEvent) {
         self.node.upcall.connection(self.token, event);
     }
 

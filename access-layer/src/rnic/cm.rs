@@ -44,8 +44,8 @@ pub struct RequestInfo<'a> {
 
 /// Events of one connection. The RNIC has finished the queue pair's work before it reports that a
 /// connection ended.
-#[derive(Debug, Clone, Copy)]
-pub enum ConnectionEvent<'a> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConnectionEvent {
     /// The connection is established: both sides may send.
     Established {
         /// Address of this end.
@@ -53,12 +53,12 @@ pub enum ConnectionEvent<'a> {
         /// Address of the peer.
         remote: SocketAddr,
         /// Private data that the peer passed to its accept; empty at the accepting side.
-        private_data: &'a [u8],
+        private_data: Vec<u8>,
     },
     /// The peer's consumer rejected the request.
     PeerRejected {
         /// Private data that the peer passed to its reject.
-        private_data: &'a [u8],
+        private_data: Vec<u8>,
     },
     /// No listener exists, the peer does not speak MPA, or the start-up parameters do not match.
     NonPeerRejected,
@@ -72,6 +72,14 @@ pub enum ConnectionEvent<'a> {
     Disconnected,
     /// The connection failed: reset, Terminate, protocol error, failed work request.
     Broken,
+}
+
+impl ConnectionEvent {
+    /// True if the connection was established and has ended.
+    #[must_use]
+    pub fn is_disconnect(&self) -> bool {
+        matches!(self, Self::Disconnected | Self::Broken)
+    }
 }
 
 /// Reasons for which the RNIC refuses a consumer's socket.

@@ -38,7 +38,7 @@ pub trait EventUpcall: Send + Sync + 'static {
     fn cq_ready(&self, cq: CqToken);
 
     /// The state of the connection of a queue pair has changed.
-    fn connection(&self, qp: QpToken, event: ConnectionEvent<'_>);
+    fn connection(&self, qp: QpToken, event: &ConnectionEvent);
 
     /// The socket of an armed service is no longer connected, or the bytes received over it were
     /// not an MPA request.

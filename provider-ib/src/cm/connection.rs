@@ -41,7 +41,7 @@ pub(crate) struct Connection {
     remote: Option<SocketAddr>,
     param: ConnParam,
     inner: Mutex<Inner>,
-    events: UpcallQueue<OwnEvent>,
+    events: UpcallQueue<ConnectionEvent>,
 }
 
 #[derive(Debug)]
@@ -61,15 +61,6 @@ struct Inner {
     flush_until: Instant,
     /// The private data of the peer's consumer.
     private_data: Vec<u8>,
-}
-
-/// An event for the consumer that owns its data.
-#[derive(Debug)]
-struct OwnEvent {
-    event: ConsumerEvent,
-    private_data: Vec<u8>,
-    local: SocketAddr,
-    remote: SocketAddr,
 }
 
 impl Connection {
@@ -419,11 +410,20 @@ impl Connection {
         }
         let address = self.cm.shared.device.address;
         let id = inner.id.as_deref();
-        self.events.push(OwnEvent {
-            event,
-            private_data: std::mem::take(&mut inner.private_data),
-            local: id.and_then(Id::local).unwrap_or(address),
-            remote: id.and_then(Id::remote).or(self.remote).unwrap_or(address),
+        let private_data = std::mem::take(&mut inner.private_data);
+        self.events.push(match event {
+            ConsumerEvent::Established => ConnectionEvent::Established {
+                local: id.and_then(Id::local).unwrap_or(address),
+                remote: id.and_then(Id::remote).or(self.remote).unwrap_or(address),
+                private_data,
+            },
+            ConsumerEvent::PeerRejected => ConnectionEvent::PeerRejected { private_data },
+            ConsumerEvent::NonPeerRejected => ConnectionEvent::NonPeerRejected,
+            ConsumerEvent::Unreachable => ConnectionEvent::Unreachable,
+            ConsumerEvent::TimedOut => ConnectionEvent::TimedOut,
+            ConsumerEvent::AcceptFailed => ConnectionEvent::AcceptFailed,
+            ConsumerEvent::Disconnected => ConnectionEvent::Disconnected,
+            ConsumerEvent::Broken => ConnectionEvent::Broken,
         });
     }
 
@@ -456,10 +456,7 @@ impl Connection {
 
     fn deliver_events(&self) {
         self.events.deliver(|event| {
-            self.cm
-                .shared
-                .upcall
-                .connection(self.token, event.as_event());
+            self.cm.shared.upcall.connection(self.token, event);
         });
     }
 }
@@ -505,26 +502,6 @@ impl Inner {
         self.is_unanswered = false;
         let refused: Refused<'_> = rules::call_failed(error);
         refused.event(self.has_time_to_retry())
-    }
-}
-
-impl OwnEvent {
-    fn as_event(&self) -> ConnectionEvent<'_> {
-        let private_data = &self.private_data;
-        match self.event {
-            ConsumerEvent::Established => ConnectionEvent::Established {
-                local: self.local,
-                remote: self.remote,
-                private_data,
-            },
-            ConsumerEvent::PeerRejected => ConnectionEvent::PeerRejected { private_data },
-            ConsumerEvent::NonPeerRejected => ConnectionEvent::NonPeerRejected,
-            ConsumerEvent::Unreachable => ConnectionEvent::Unreachable,
-            ConsumerEvent::TimedOut => ConnectionEvent::TimedOut,
-            ConsumerEvent::AcceptFailed => ConnectionEvent::AcceptFailed,
-            ConsumerEvent::Disconnected => ConnectionEvent::Disconnected,
-            ConsumerEvent::Broken => ConnectionEvent::Broken,
-        }
     }
 }
 

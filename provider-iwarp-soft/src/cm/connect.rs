@@ -11,11 +11,11 @@ use iwarp_proto::{Config, Role};
 
 use crate::conn::Conn;
 use crate::engine::{Key, Source, io};
-use crate::event::OwnEvent;
 use crate::progress::conn_socket::ConnSocket;
 use crate::qp::{Effects, Link, Qp};
 use crate::socket::Socket;
 use crate::startup::attempt::{ConnectAttempt, Step};
+use access_layer::rnic::ConnectionEvent;
 
 impl Qp {
     /// Starts connecting over TCP.
@@ -102,7 +102,7 @@ impl Qp {
         let mut link = self.lock_link();
         match &mut *link {
             Link::Connecting(attempt) if attempt.key() == key => {
-                self.abandon(&mut link, OwnEvent::NonPeerRejected, &mut effects);
+                self.abandon(&mut link, ConnectionEvent::NonPeerRejected, &mut effects);
                 effects
             }
             Link::Up(conn) => {
@@ -131,7 +131,7 @@ impl Qp {
                 self.on_connected(link, conn, Some(private_data), None);
                 self.drive_new(link, effects);
             }
-            None => self.abandon(link, OwnEvent::NonPeerRejected, effects),
+            None => self.abandon(link, ConnectionEvent::NonPeerRejected, effects),
         }
     }
 

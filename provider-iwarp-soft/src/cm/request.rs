@@ -10,11 +10,11 @@ use iwarp_proto::{Role, mpa::Negotiated};
 
 use crate::adapter::Shared;
 use crate::engine::{Engine, Key, Source};
-use crate::event::OwnEvent;
 use crate::lingering::LingeringSocket;
 use crate::qp::{Effects, Link, Qp};
 use crate::socket::Socket;
 use crate::startup::{depth, ird_max, responder, send_whole};
+use access_layer::rnic::ConnectionEvent;
 
 /// The time for which a full socket may delay a start-up frame.
 const REPLY_PATIENCE: Option<Duration> = Some(Duration::from_secs(1));
@@ -87,7 +87,7 @@ impl SoftRequest {
             // The socket must be closed, or returned to the consumer, before the event is
             // delivered.
             drop(socket);
-            qp.abandon(&mut link, OwnEvent::AcceptFailed, &mut effects);
+            qp.abandon(&mut link, ConnectionEvent::AcceptFailed, &mut effects);
         }
         drop(link);
         deliver_soon(&self.shared.engine, qp, effects);
@@ -144,7 +144,7 @@ fn begin(
             let timeout = timeout.map(|limit| limit * FIRST_FPDU_TURNS);
             qp.on_connected(link, conn, established_data, timeout);
         }
-        None => qp.abandon(link, OwnEvent::AcceptFailed, effects),
+        None => qp.abandon(link, ConnectionEvent::AcceptFailed, effects),
     }
 }
 

@@ -11,12 +11,12 @@ use iwarp_proto::{PeerTerminate, RemoteOperation, RemoteProtection, StreamState,
 
 use crate::carrier::End;
 use crate::conn::{Conn, Due, LAST_PASSES, Lifecycle, Move, Owner};
-use crate::event::OwnEvent;
 use crate::lingering::LingeringSocket;
 use crate::progress::Place;
 use crate::progress::conn_set::Ready;
 use crate::progress::conn_socket::{Arming, ConnSocket, Driver, Service};
 use crate::work::{Outstanding, RecvSlot, SendSlot};
+use access_layer::rnic::ConnectionEvent;
 
 use super::{Effects, Link, Mode, Qp, lock};
 
@@ -215,7 +215,7 @@ impl Qp {
         tracing::info!(qp = self.token.0, remote = %conn.remote, "connection up");
         let (local, remote) = (conn.local, conn.remote);
         self.gate.on_established();
-        self.queue_event(OwnEvent::Established {
+        self.queue_event(ConnectionEvent::Established {
             local,
             remote,
             private_data,
@@ -339,7 +339,9 @@ impl Qp {
         }
         match &mut *link {
             Link::Idle | Link::Down => {}
-            Link::Connecting(_) => self.abandon(&mut link, OwnEvent::Disconnected, &mut effects),
+            Link::Connecting(_) => {
+                self.abandon(&mut link, ConnectionEvent::Disconnected, &mut effects)
+            }
             Link::Up(conn) if abrupt => {
                 conn.lifecycle.on_disconnect();
                 self.finish(&mut link, End::Disconnected, &mut effects);
@@ -371,7 +373,7 @@ impl Qp {
     }
 
     /// Ends the attempt to connect; a disconnected queue pair flushes its receives.
-    pub(crate) fn abandon(&self, link: &mut Link, event: OwnEvent, effects: &mut Effects) {
+    pub(crate) fn abandon(&self, link: &mut Link, event: ConnectionEvent, effects: &mut Effects) {
         // Dropping the attempt closes its socket, or returns it to its consumer.
         *link = Link::Down;
         self.flush(Vec::new(), None, effects);
@@ -556,11 +558,13 @@ impl Service for Qp {
 }
 
 /// The event for the end of a connection.
-fn ending_event(conn: &Conn, end: &End) -> OwnEvent {
+fn ending_event(conn: &Conn, end: &End) -> ConnectionEvent {
     match end {
-        _ if conn.lifecycle == Lifecycle::AwaitsFrame => OwnEvent::AcceptFailed,
-        End::Disconnected => OwnEvent::Disconnected,
-        End::Broken | End::Unanswered | End::Fault(_) | End::Terminated(_) => OwnEvent::Broken,
+        _ if conn.lifecycle == Lifecycle::AwaitsFrame => ConnectionEvent::AcceptFailed,
+        End::Disconnected => ConnectionEvent::Disconnected,
+        End::Broken | End::Unanswered | End::Fault(_) | End::Terminated(_) => {
+            ConnectionEvent::Broken
+        }
     }
 }
 

@@ -4,17 +4,17 @@
 use std::sync::Arc;
 
 use crate::conn::Lifecycle;
-use crate::event::OwnEvent;
 use crate::progress::conn_set::Ready;
 use crate::progress::conn_socket::{ConnSocket, Driver, Service};
 use crate::progress::event_order::OrderedEvents;
+use access_layer::rnic::ConnectionEvent;
 
 use super::{Effects, Link, Qp, lock};
 
 impl Qp {
     /// Queues the event of a disconnect. A disconnect by the peer is delivered after the events
     /// that the peer caused before it.
-    pub(super) fn queue_disconnect(&self, event: OwnEvent, is_peers: bool) {
+    pub(super) fn queue_disconnect(&self, event: ConnectionEvent, is_peers: bool) {
         if is_peers {
             // The lock delays the engine until the event is stored.
             let mut deferred = lock(&self.deferred);

@@ -29,9 +29,9 @@ use crate::carrier::tcp::crc::crc32c;
 use crate::config::Config;
 use crate::engine::io::{self, Sent};
 use crate::engine::{Engine, Interest, Key, Source, deadline_after};
-use crate::event::OwnEvent;
 use crate::lingering::LingeringSocket;
 use crate::socket::Socket;
+use access_layer::rnic::ConnectionEvent;
 
 use super::{STARTUP_MAX, depth, ird_max, own_socket, pieces_pause};
 
@@ -75,7 +75,7 @@ pub(crate) enum Step {
     /// Wait until the socket is ready or the time has passed.
     Wait(Option<Duration>),
     /// The attempt failed.
-    Fail(OwnEvent),
+    Fail(ConnectionEvent),
     /// Full operation.
     Connected {
         socket: Socket,
@@ -181,7 +181,7 @@ impl ConnectAttempt {
     /// Takes the next step, unless the deadline of the attempt has passed.
     pub(crate) fn advance(&mut self, settings: &Config) -> Step {
         if (self.deadline).is_some_and(|deadline| Instant::now() >= deadline) {
-            return Step::Fail(OwnEvent::TimedOut);
+            return Step::Fail(ConnectionEvent::TimedOut);
         }
         loop {
             match std::mem::replace(&mut self.phase, Phase::Backoff) {
@@ -223,7 +223,7 @@ impl ConnectAttempt {
                         }
                         Sent::Failed(_) => {
                             self.engine.unwatch(socket.as_fd());
-                            return Step::Fail(OwnEvent::NonPeerRejected);
+                            return Step::Fail(ConnectionEvent::NonPeerRejected);
                         }
                     }
                 }
@@ -248,8 +248,8 @@ impl ConnectAttempt {
             error if missing_resource(error).is_some() && Instant::now() < self.retry_until => {
                 Step::Wait(Some(RETRY_PAUSE))
             }
-            error if is_out_of_reach(error) => Step::Fail(OwnEvent::Unreachable),
-            _ => Step::Fail(OwnEvent::NonPeerRejected),
+            error if is_out_of_reach(error) => Step::Fail(ConnectionEvent::Unreachable),
+            _ => Step::Fail(ConnectionEvent::NonPeerRejected),
         }
     }
 
@@ -286,13 +286,13 @@ impl ConnectAttempt {
             } => (consumed, private_data, value),
             _ => {
                 self.linger(socket);
-                return Step::Fail(OwnEvent::NonPeerRejected);
+                return Step::Fail(ConnectionEvent::NonPeerRejected);
             }
         };
         self.engine.unwatch(socket.as_fd());
         let private_data = front[private_data].to_vec();
         if !io::discard(socket.as_fd(), consumed) {
-            return Step::Fail(OwnEvent::NonPeerRejected);
+            return Step::Fail(ConnectionEvent::NonPeerRejected);
         }
         match outcome {
             ReplyOutcome::Accepted { negotiated, .. } => Step::Connected {
@@ -304,7 +304,7 @@ impl ConnectAttempt {
                 // RFC 6581 section 9.1 requires that the consumer is informed, but DAT's event has
                 // no field for IRD and ORD.
                 tracing::info!(?peer, "the peer rejects, with this IRD and ORD");
-                Step::Fail(OwnEvent::PeerRejected { private_data })
+                Step::Fail(ConnectionEvent::PeerRejected { private_data })
             }
             ReplyOutcome::Refused(refusal) => self.on_unusable_reply(socket, refusal),
         }
@@ -313,11 +313,11 @@ impl ConnectAttempt {
     /// Handles an end without a Reply. Responders without RFC 6581 answer with a reset.
     fn on_no_reply(&mut self, socket: &Socket, error: Option<Errno>) -> Step {
         match error {
-            Some(error) if is_out_of_reach(error) => Step::Fail(OwnEvent::Unreachable),
+            Some(error) if is_out_of_reach(error) => Step::Fail(ConnectionEvent::Unreachable),
             Some(_) if !socket.is_consumers() && self.fall_back() => {
                 Step::Wait(Some(Duration::ZERO))
             }
-            _ => Step::Fail(OwnEvent::NonPeerRejected),
+            _ => Step::Fail(ConnectionEvent::NonPeerRejected),
         }
     }
 
@@ -333,7 +333,7 @@ impl ConnectAttempt {
             }
             Refusal::NotEnhanced | Refusal::MarkersRequired => {
                 self.linger(socket);
-                return Step::Fail(OwnEvent::NonPeerRejected);
+                return Step::Fail(ConnectionEvent::NonPeerRejected);
             }
         };
         let fault = ProtocolError::without_segment(TerminateCode::Mpa(error));
@@ -347,7 +347,7 @@ impl ConnectAttempt {
         // An error is ignored: the connection ends whether the peer receives the message or not.
         let _ = io::send(socket.as_fd(), &bytes);
         self.linger(socket);
-        Step::Fail(OwnEvent::NonPeerRejected)
+        Step::Fail(ConnectionEvent::NonPeerRejected)
     }
 
     /// Ends a connection on which a Request was sent, or returns the socket to its consumer. The

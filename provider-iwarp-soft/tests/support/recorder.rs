@@ -5,29 +5,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
+pub use access_layer::rnic::ConnectionEvent as Event;
 use access_layer::rnic::*;
 use provider_iwarp_soft::*;
 
 use super::DEADLINE;
-
-/// An owned copy of a [`ConnectionEvent`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    Established {
-        local: SocketAddr,
-        remote: SocketAddr,
-        private_data: Vec<u8>,
-    },
-    PeerRejected {
-        private_data: Vec<u8>,
-    },
-    NonPeerRejected,
-    Unreachable,
-    TimedOut,
-    AcceptFailed,
-    Disconnected,
-    Broken,
-}
 
 /// An upcall, as it was made.
 #[derive(Debug)]
@@ -239,30 +221,11 @@ impl EventUpcall for Recorder {
         self.push(Notification::CqReady(cq.0));
     }
 
-    fn connection(&self, qp: QpToken, event: ConnectionEvent<'_>) {
-        if matches!(event, ConnectionEvent::Established { .. }) {
+    fn connection(&self, qp: QpToken, event: &ConnectionEvent) {
+        if matches!(event, Event::Established { .. }) {
             self.pass_established_gate(qp.0);
         }
-        let event = match event {
-            ConnectionEvent::Established {
-                local,
-                remote,
-                private_data,
-            } => Event::Established {
-                local,
-                remote,
-                private_data: private_data.to_vec(),
-            },
-            ConnectionEvent::PeerRejected { private_data } => Event::PeerRejected {
-                private_data: private_data.to_vec(),
-            },
-            ConnectionEvent::NonPeerRejected => Event::NonPeerRejected,
-            ConnectionEvent::Unreachable => Event::Unreachable,
-            ConnectionEvent::TimedOut => Event::TimedOut,
-            ConnectionEvent::AcceptFailed => Event::AcceptFailed,
-            ConnectionEvent::Disconnected => Event::Disconnected,
-            ConnectionEvent::Broken => Event::Broken,
-        };
+        let event = event.clone();
         let is_end = event == Event::Disconnected;
         self.push(Notification::Connection { qp: qp.0, event });
         if is_end {

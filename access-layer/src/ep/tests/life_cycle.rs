@@ -3,9 +3,11 @@ use crate::addr;
 use crate::handle::pin_handle;
 use crate::rnic::{ConnectionEvent, QpToken, Resource, RnicError};
 
-const REJECTED: ConnectionEvent<'static> = ConnectionEvent::PeerRejected {
-    private_data: b"no",
-};
+fn rejected() -> ConnectionEvent {
+    ConnectionEvent::PeerRejected {
+        private_data: b"no".to_vec(),
+    }
+}
 
 #[test]
 fn a_new_endpoint_is_unconnected_and_has_its_queue_pair() {
@@ -122,7 +124,7 @@ fn private_data_stays_readable_after_the_disconnect() {
     let (bench, ep) = Bench::with_ep();
     ep.connect(&connect_args()).unwrap();
     bench.establish(&ep, b"welcome");
-    bench.report(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, &ConnectionEvent::Disconnected);
     assert_eq!(private_data(&bench.next_connection().1), b"welcome");
 }
 
@@ -130,7 +132,7 @@ fn private_data_stays_readable_after_the_disconnect() {
 fn a_rejection_reports_the_peers_private_data() {
     let (bench, ep) = Bench::with_ep();
     ep.connect(&connect_args()).unwrap();
-    bench.report(&ep, REJECTED);
+    bench.report(&ep, &rejected());
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
     let (number, data) = bench.next_connection();
     assert_eq!(number, DAT_CONNECTION_EVENT_PEER_REJECTED);
@@ -143,7 +145,7 @@ fn an_unread_event_loses_its_private_data_to_the_next_attempt() {
     let (ep, other) = (bench.ep(), bench.ep());
     for ep in [&ep, &other] {
         ep.connect(&connect_args()).unwrap();
-        bench.report(ep, REJECTED);
+        bench.report(ep, &rejected());
     }
     ep.reset().unwrap();
     ep.connect(&connect_args()).unwrap();
@@ -154,7 +156,7 @@ fn an_unread_event_loses_its_private_data_to_the_next_attempt() {
     // The event of another endpoint is unchanged.
     assert_eq!(private_data(&bench.next_connection().1), b"no");
     // The private data of the new attempt is delivered completely.
-    bench.report(&ep, REJECTED);
+    bench.report(&ep, &rejected());
     assert_eq!(private_data(&bench.next_connection().1), b"no");
 }
 
@@ -257,7 +259,7 @@ fn an_abrupt_disconnect_is_complete_on_return_and_causes_one_event() {
     ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
     assert_eq!(bench.script.calls(), [Call::Disconnect { abrupt: true }]);
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
-    bench.report(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, &ConnectionEvent::Disconnected);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
     bench.no_conn_event();
 }
@@ -279,7 +281,7 @@ fn a_graceful_disconnect_waits_for_the_rnic() {
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECT_PENDING);
     assert_bad_argument(ep.disconnect(DAT_CLOSE_GRACEFUL_FLAG), DAT_INVALID_ARG2);
     assert_bad_state(ep.reset(), DAT_INVALID_STATE_EP_DISCPENDING);
-    bench.report(&ep, ConnectionEvent::Broken);
+    bench.report(&ep, &ConnectionEvent::Broken);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
 }
@@ -290,7 +292,7 @@ fn an_abrupt_disconnect_cuts_a_graceful_one_short() {
     ep.disconnect(DAT_CLOSE_GRACEFUL_FLAG).unwrap();
     ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
-    bench.report(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, &ConnectionEvent::Disconnected);
     bench.no_conn_event();
 }
 
@@ -300,7 +302,7 @@ fn a_disconnect_of_a_connecting_endpoint_ends_the_attempt() {
     ep.connect(&connect_args()).unwrap();
     ep.disconnect(DAT_CLOSE_GRACEFUL_FLAG).unwrap();
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
-    bench.report(&ep, ConnectionEvent::NonPeerRejected);
+    bench.report(&ep, &ConnectionEvent::NonPeerRejected);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
     bench.no_conn_event();
 }
@@ -316,7 +318,7 @@ fn disconnect_refuses_unknown_flags() {
 #[test]
 fn disconnecting_a_disconnected_endpoint_succeeds_without_event() {
     let (bench, ep) = Bench::with_connected_ep();
-    bench.report(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, &ConnectionEvent::Disconnected);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
     ep.disconnect(DAT_CLOSE_ABRUPT_FLAG).unwrap();
     bench.no_conn_event();
@@ -326,7 +328,7 @@ fn disconnecting_a_disconnected_endpoint_succeeds_without_event() {
 #[test]
 fn a_failed_work_request_breaks_the_connection() {
     let (bench, ep) = Bench::with_connected_ep();
-    bench.report(&ep, ConnectionEvent::Broken);
+    bench.report(&ep, &ConnectionEvent::Broken);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_BROKEN);
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
 }
@@ -341,7 +343,7 @@ fn a_disconnected_endpoint_connects_again_after_a_reset() {
     assert!(bench.script.calls().contains(&Call::ResetQp));
     ep.connect(&connect_args()).unwrap();
     // The end of the old connection is reported late and must not end the new attempt.
-    bench.report(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, &ConnectionEvent::Disconnected);
     bench.no_conn_event();
     bench.establish(&ep, b"");
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_ESTABLISHED);
@@ -358,7 +360,7 @@ fn reset_of_an_unconnected_endpoint_does_nothing() {
 #[test]
 fn an_endpoint_is_disconnected_after_a_failed_reset() {
     let (bench, ep) = Bench::with_connected_ep();
-    bench.report(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, &ConnectionEvent::Disconnected);
     bench.refuse(RnicError::InvalidState("busy"));
     assert_eq!(code(ep.reset()).0, DAT_INVALID_STATE);
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
@@ -394,10 +396,10 @@ fn events_of_a_freed_endpoint_are_harmless() {
     let token = QpToken(ep.handle().as_token());
     Ep::free(&ep).unwrap();
     drop(ep);
-    bench.upcalls.connection(token, ConnectionEvent::Broken);
+    bench.upcalls.connection(token, &ConnectionEvent::Broken);
     bench
         .upcalls
-        .connection(QpToken(0xDEAD_BEEF), ConnectionEvent::Broken);
+        .connection(QpToken(0xDEAD_BEEF), &ConnectionEvent::Broken);
     bench.no_conn_event();
 }
 
@@ -416,7 +418,7 @@ fn a_disconnect_that_overtakes_the_connect_takes_effect() {
     // The first found no connection, the second ends it.
     assert_eq!(disconnects.count(), 2);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
-    bench.report(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, &ConnectionEvent::Disconnected);
     bench.no_conn_event();
 }
 
@@ -425,7 +427,7 @@ fn events_may_overtake_the_return_of_the_connect() {
     let (bench, ep) = Bench::with_ep();
     let upcalls = bench.upcalls.clone();
     bench.script.meanwhile(move |token| {
-        upcalls.connection(QpToken(token), ConnectionEvent::NonPeerRejected)
+        upcalls.connection(QpToken(token), &ConnectionEvent::NonPeerRejected)
     });
     ep.connect(&connect_args()).unwrap();
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);

@@ -128,7 +128,7 @@ fn an_unread_event_on_a_replaced_evd_loses_its_private_data() {
     let (bench, ep) = Bench::with_ep();
     ep.connect(&connect_args()).unwrap();
     bench.establish(&ep, b"welcome");
-    bench.report(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, &ConnectionEvent::Disconnected);
     ep.reset().unwrap();
     // Setting the same EVD again replaces nothing.
     ep.modify(DAT_EP_FIELD_CONNECT_EVD_HANDLE, &bench.param())
@@ -138,7 +138,7 @@ fn an_unread_event_on_a_replaced_evd_loses_its_private_data() {
 
     ep.connect(&connect_args()).unwrap();
     bench.establish(&ep, b"again");
-    bench.report(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, &ConnectionEvent::Disconnected);
     ep.reset().unwrap();
     replace_connect_evd(&bench, &ep);
     Ep::free(&ep).unwrap();

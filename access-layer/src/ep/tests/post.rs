@@ -153,7 +153,7 @@ fn requests_are_legal_while_connected_and_disconnected_only() {
     assert_refused(ep.post_rdma_read(&[SEGMENT], 0, &remote(100), 0), refused);
     bench.establish(&ep, b"");
     ep.post_send(&[SEGMENT], 0, 0).unwrap();
-    bench.report(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, &ConnectionEvent::Disconnected);
     ep.post_send(&[SEGMENT], 0, 0).unwrap();
     ep.reset().unwrap();
     assert_refused(ep.post_rdma_write(&[SEGMENT], 0, &remote(100), 0), refused);
@@ -171,7 +171,7 @@ fn receives_are_legal_in_every_state() {
     post();
     bench.establish(&ep, b"");
     post();
-    bench.report(&ep, ConnectionEvent::Disconnected);
+    bench.report(&ep, &ConnectionEvent::Disconnected);
     post();
     let expected = Call::Recv {
         wr_id: 5,

@@ -118,7 +118,9 @@ fn acceptance_by_the_remote_consumer_is_established_and_connected() {
 
 #[test]
 fn a_failed_set_up_has_the_event_of_its_reason_and_returns_the_socket() {
-    let rejected = ConnectionEvent::PeerRejected { private_data: b"" };
+    let rejected = ConnectionEvent::PeerRejected {
+        private_data: Vec::new(),
+    };
     let unreachable = DAT_CONNECTION_EVENT_UNREACHABLE;
     let all_other_reasons = DAT_CONNECTION_EVENT_NON_PEER_REJECTED;
     for (outcome, event) in [
@@ -130,7 +132,7 @@ fn a_failed_set_up_has_the_event_of_its_reason_and_returns_the_socket() {
         (ConnectionEvent::TimedOut, DAT_CONNECTION_EVENT_TIMED_OUT),
     ] {
         let (bench, ep, _socket) = connecting_over_socket();
-        bench.report(&ep, outcome);
+        bench.report(&ep, &outcome);
         assert_eq!(bench.conn_event(), event);
         assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);
         assert_eq!(owner(&ep), None, "disassociated from the endpoint");
@@ -270,7 +272,7 @@ fn a_socket_that_is_not_connected_is_reported_by_an_event() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ep = bench.ep();
     ep.socket_connect(&args(&listener)).unwrap();
-    bench.report(&ep, ConnectionEvent::NonPeerRejected);
+    bench.report(&ep, &ConnectionEvent::NonPeerRejected);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
 }
 
@@ -300,7 +302,7 @@ fn after_a_reset_a_socket_of_another_family_is_accepted() {
         let listener = TcpListener::bind(address).unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         ep.socket_connect(&args(&stream)).unwrap();
-        bench.report(&ep, ConnectionEvent::NonPeerRejected);
+        bench.report(&ep, &ConnectionEvent::NonPeerRejected);
         assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_NON_PEER_REJECTED);
         ep.reset().unwrap();
         assert_eq!(comm(&ep), (0, 0, 0), "{address}");
@@ -332,7 +334,7 @@ fn an_abrupt_disconnect_releases_no_socket_of_the_next_connection() {
     let same: TestEp = pin_handle(ep.handle()).unwrap();
     // Another thread of the consumer reads the event before the disconnect returns.
     bench.script.meanwhile(move |token| {
-        upcalls.connection(QpToken(token), ConnectionEvent::Disconnected);
+        upcalls.connection(QpToken(token), &ConnectionEvent::Disconnected);
         same.reset().unwrap();
         same.socket_connect(&args(&socket)).unwrap();
     });

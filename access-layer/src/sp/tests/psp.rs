@@ -184,7 +184,7 @@ fn a_peer_that_vanishes_is_an_accept_completion_error() {
     let (bench, cr) = requested(DAT_PSP_CONSUMER_FLAG, 1, b"");
     let ep = bench.ep();
     accept_with(&cr, &ep, b"").unwrap();
-    bench.report(&ep, ConnectionEvent::AcceptFailed);
+    bench.report(&ep, &ConnectionEvent::AcceptFailed);
     let event = bench.conn_event();
     assert_eq!(event, DAT_CONNECTION_EVENT_ACCEPT_COMPLETION_ERROR);
     assert_eq!(state(&ep), DAT_EP_STATE_DISCONNECTED);

@@ -13,7 +13,7 @@ struct Reports(Mutex<Vec<String>>);
 impl EventUpcall for Reports {
     fn cq_ready(&self, _: CqToken) {}
 
-    fn connection(&self, _: QpToken, event: ConnectionEvent<'_>) {
+    fn connection(&self, _: QpToken, event: &ConnectionEvent) {
         lock(&self.0).push(format!("{event:?}"));
     }
 
