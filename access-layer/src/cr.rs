@@ -150,7 +150,7 @@ impl<R: Rnic> Cr<R> {
             // The request is consumed, and the endpoint was created only for it.
             Ep::abandon(&ep);
         }
-        this.end();
+        Self::abandon(this);
         result
     }
 
@@ -167,7 +167,7 @@ impl<R: Rnic> Cr<R> {
             socket.on_rejected();
         }
         this.release_ep();
-        this.end();
+        Self::abandon(this);
         Ok(result?)
     }
 
@@ -187,7 +187,7 @@ impl<R: Rnic> Cr<R> {
             truncated: this.truncated,
         };
         let result = taker(pending, &info);
-        this.end();
+        Self::abandon(this);
         result
     }
 
@@ -225,21 +225,13 @@ impl<R: Rnic> Cr<R> {
     }
 }
 
-impl<R: Rnic> Pinned<Cr<R>> {
-    fn end(&self) {
-        let unanswered = self.lock().on_over();
+impl<R: Rnic> Child for Cr<R> {
+    fn on_retired(this: &Pinned<Self>) {
+        let unanswered = this.lock().on_over();
         if let Some(pending) = unanswered {
             pending.refuse();
-            self.release_ep();
+            this.release_ep();
         }
-        if self.retire() {
-            self.ia.disown(Kind::Cr, self.handle);
-        }
-    }
-}
-
-impl<R: Rnic> Child for Cr<R> {
-    fn abandon(this: &Pinned<Self>) {
-        this.end();
+        this.ia.disown(Kind::Cr, this.handle);
     }
 }

@@ -22,12 +22,24 @@ use crate::users::User;
 
 /// An object that its IA can end without a call of the consumer.
 pub trait Child: Object {
-    /// Ends the object in any state, without a notification. The object retires its handle (and
-    /// returns at once if another thread has retired it), releases the objects that it uses and
-    /// removes itself from the IA.
-    fn abandon(this: &Pinned<Self>)
+    /// Releases the objects that this object uses, and removes this object from the IA. Called once,
+    /// after its handle was retired.
+    fn on_retired(this: &Pinned<Self>)
     where
         Self: Sized;
+
+    /// Ends the object in any state, without a notification. Returns false if another thread has
+    /// ended the object.
+    fn abandon(this: &Pinned<Self>) -> bool
+    where
+        Self: Sized,
+    {
+        let is_first = this.retire();
+        if is_first {
+            Self::on_retired(this);
+        }
+        is_first
+    }
 }
 
 /// An interface adapter.

@@ -201,11 +201,9 @@ impl<R: Rnic> Lmr<R> {
 }
 
 impl<R: Rnic> Child for Lmr<R> {
-    fn abandon(this: &Pinned<Self>) {
-        if this.retire() {
-            this.windows.close_anyway();
-            this.ia.disown(Kind::Lmr, this.handle);
-        }
+    fn on_retired(this: &Pinned<Self>) {
+        this.windows.close_anyway();
+        this.ia.disown(Kind::Lmr, this.handle);
     }
 }
 

@@ -77,10 +77,8 @@ impl<R: Rnic> Pz<R> {
 }
 
 impl<R: Rnic> Child for Pz<R> {
-    fn abandon(this: &Pinned<Self>) {
-        if this.retire() {
-            this.users.close_anyway();
-            this.ia.disown(Kind::Pz, this.handle);
-        }
+    fn on_retired(this: &Pinned<Self>) {
+        this.users.close_anyway();
+        this.ia.disown(Kind::Pz, this.handle);
     }
 }

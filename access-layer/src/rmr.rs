@@ -208,12 +208,10 @@ impl<R: Rnic> Rmr<R> {
 }
 
 impl<R: Rnic> Child for Rmr<R> {
-    fn abandon(this: &Pinned<Self>) {
-        if this.retire() {
-            let bound = this.lock().on_free();
-            drop(bound);
-            this.ia.disown(Kind::Rmr, this.handle);
-        }
+    fn on_retired(this: &Pinned<Self>) {
+        let bound = this.lock().on_free();
+        drop(bound);
+        this.ia.disown(Kind::Rmr, this.handle);
     }
 }
 

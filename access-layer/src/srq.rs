@@ -225,11 +225,9 @@ impl<R: Rnic> Srq<R> {
 }
 
 impl<R: Rnic> Child for Srq<R> {
-    fn abandon(this: &Pinned<Self>) {
-        if this.retire() {
-            this.users.close_anyway();
-            this.ia.disown(Kind::Srq, this.handle);
-        }
+    fn on_retired(this: &Pinned<Self>) {
+        this.users.close_anyway();
+        this.ia.disown(Kind::Srq, this.handle);
     }
 }
 

@@ -254,10 +254,7 @@ impl Inner {
 }
 
 impl<R: Rnic> Child for Cno<R> {
-    fn abandon(this: &Pinned<Self>) {
-        if !this.retire() {
-            return;
-        }
+    fn on_retired(this: &Pinned<Self>) {
         this.users.close_anyway();
         let mut inner = this.lock();
         inner.state.on_free();

@@ -42,8 +42,8 @@ impl<R: Rnic> Evd<R> {
 }
 
 impl<R: Rnic> Child for Evd<R> {
-    fn abandon(this: &Pinned<Self>) {
-        Self::end(this).iter().for_each(refuse_undelivered::<R>);
+    fn on_retired(this: &Pinned<Self>) {
+        Self::close(this).iter().for_each(refuse_undelivered::<R>);
     }
 }
 

@@ -361,7 +361,7 @@ impl<R: Rnic> Ep<R> {
             inner.machine.may_free()?;
             inner.abandoned = true;
         }
-        let ended = this.end().then_some(());
+        let ended = Self::abandon(this).then_some(());
         ended.ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_EP))
     }
 
@@ -474,14 +474,10 @@ impl<R: Rnic> Ep<R> {
     }
 }
 
-impl<R: Rnic> Pinned<Ep<R>> {
-    /// Ends the endpoint in any state. Returns `false` if another thread ends the endpoint.
-    fn end(&self) -> bool {
-        if !self.retire() {
-            return false;
-        }
+impl<R: Rnic> Child for Ep<R> {
+    fn on_retired(this: &Pinned<Self>) {
         let connected = {
-            let mut inner = self.lock();
+            let mut inner = this.lock();
             inner.abandoned = true;
             !matches!(
                 inner.machine.state(),
@@ -492,30 +488,23 @@ impl<R: Rnic> Pinned<Ep<R>> {
                     | State::Disconnected
             )
         };
-        if let Some(queue_pair) = self.queue_pair.get().filter(|_| connected) {
-            self.ia.rnic().disconnect(&queue_pair.qp, true);
+        if let Some(queue_pair) = this.queue_pair.get().filter(|_| connected) {
+            this.ia.rnic().disconnect(&queue_pair.qp, true);
         }
         let parts = {
-            let mut inner = self.lock();
+            let mut inner = this.lock();
             inner.end_socket();
             std::mem::replace(&mut inner.parts, HeldParts::none())
         };
         for evd in parts.evds() {
-            evd.forget_ep(self.handle);
+            evd.forget_ep(this.handle);
         }
-        self.ia.binds().forget_ep(self.handle);
+        this.ia.binds().forget_ep(this.handle);
         drop(parts);
-        if let Some(traffic) = self.traffic() {
-            self.ia.traffic_counters().add_freed(traffic);
+        if let Some(traffic) = this.traffic() {
+            this.ia.traffic_counters().add_freed(traffic);
         }
-        self.ia.disown(Kind::Ep, self.handle);
-        true
-    }
-}
-
-impl<R: Rnic> Child for Ep<R> {
-    fn abandon(this: &Pinned<Self>) {
-        this.end();
+        this.ia.disown(Kind::Ep, this.handle);
     }
 }
 

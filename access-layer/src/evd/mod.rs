@@ -43,7 +43,7 @@ use crate::cno::Cno;
 use crate::counters::EvdCounters;
 use crate::error::{DatError, DatResult};
 use crate::handle::{self, Handle, Kind, Object, Pinned};
-use crate::ia::Ia;
+use crate::ia::{Child as _, Ia};
 use crate::rnic::{CqToken, Rnic, Waker};
 use crate::users::{User, Users};
 
@@ -153,7 +153,7 @@ impl<R: Rnic> Evd<R> {
             && let Some(evd) = handle::pin_handle::<Self>(handle)
             && let Err(error) = Self::modify_cno(&evd, Some(cno))
         {
-            Self::end(&evd);
+            Self::abandon(&evd);
             return Err(error);
         }
         Ok(handle)
@@ -531,12 +531,8 @@ impl<R: Rnic> Evd<R> {
         Ok(())
     }
 
-    /// Ends the EVD in any state, unless another thread has ended it. Returns the events that the
-    /// consumer has not taken.
-    pub(crate) fn end(this: &Pinned<Self>) -> VecDeque<DatEvent> {
-        if !this.retire() {
-            return VecDeque::new();
-        }
+    /// Closes an EVD whose handle was retired. Returns the events that the consumer has not taken.
+    pub(crate) fn close(this: &Pinned<Self>) -> VecDeque<DatEvent> {
         this.users.close_anyway();
         let mut inner = this.lock();
         inner.state.on_close();

@@ -99,7 +99,7 @@ impl<R: Rnic> Csp<R> {
 
     /// Implements `dat_csp_free`. Requests that were delivered stay valid.
     pub fn free(this: &Pinned<Self>) -> DatResult {
-        let ended = this.end().then_some(());
+        let ended = Self::abandon(this).then_some(());
         ended.ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_CSP))
     }
 
@@ -144,7 +144,7 @@ impl<R: Rnic> Pinned<Csp<R>> {
                 Ok(())
             }
             Err(error) => {
-                self.end();
+                Child::abandon(self);
                 let error = listen_error(error);
                 // The RNIC reports a qualifier in use; here the qualifier is a port.
                 if error.code().is(DAT_CONN_QUAL_IN_USE) {
@@ -154,20 +154,12 @@ impl<R: Rnic> Pinned<Csp<R>> {
             }
         }
     }
-
-    fn end(&self) -> bool {
-        if !self.retire() {
-            return false;
-        }
-        self.listening.end();
-        self.ia.disown(Kind::Csp, self.handle);
-        true
-    }
 }
 
 impl<R: Rnic> Child for Csp<R> {
-    fn abandon(this: &Pinned<Self>) {
-        this.end();
+    fn on_retired(this: &Pinned<Self>) {
+        this.listening.end();
+        this.ia.disown(Kind::Csp, this.handle);
     }
 }
 

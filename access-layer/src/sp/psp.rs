@@ -108,7 +108,7 @@ impl<R: Rnic> Psp<R> {
 
     /// Implements `dat_psp_free`. Requests that were delivered stay valid.
     pub fn free(this: &Pinned<Self>) -> DatResult {
-        let ended = this.end().then_some(());
+        let ended = Self::abandon(this).then_some(());
         ended.ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_PSP))
     }
 
@@ -188,25 +188,17 @@ impl<R: Rnic> Pinned<Psp<R>> {
                 Ok(port)
             }
             Err(error) => {
-                self.end();
+                Child::abandon(self);
                 Err(listen_error(error))
             }
         }
     }
-
-    fn end(&self) -> bool {
-        if !self.retire() {
-            return false;
-        }
-        self.listening.end();
-        self.ia.disown(Kind::Psp, self.handle);
-        true
-    }
 }
 
 impl<R: Rnic> Child for Psp<R> {
-    fn abandon(this: &Pinned<Self>) {
-        this.end();
+    fn on_retired(this: &Pinned<Self>) {
+        this.listening.end();
+        this.ia.disown(Kind::Psp, this.handle);
     }
 }
 

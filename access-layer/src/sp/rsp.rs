@@ -133,7 +133,7 @@ impl<R: Rnic> Rsp<R> {
     /// Implements `dat_rsp_free`, before, during or after the arrival of the request. An endpoint
     /// that is still reserved returns to the consumer.
     pub fn free(this: &Pinned<Self>) -> DatResult {
-        let ended = this.end().then_some(());
+        let ended = Self::abandon(this).then_some(());
         ended.ok_or(DatError::invalid_handle(DAT_INVALID_HANDLE_RSP))
     }
 
@@ -183,32 +183,24 @@ impl<R: Rnic> Pinned<Rsp<R>> {
                 Ok(())
             }
             Err(error) => {
-                self.end();
+                Child::abandon(self);
                 Err(listen_error(error))
             }
         }
     }
-
-    fn end(&self) -> bool {
-        if !self.retire() {
-            return false;
-        }
-        let ended = {
-            let mut inner = self.lock();
-            (inner.service.on_end(), inner.evd.take())
-        };
-        drop(ended);
-        if let Some(ep) = handle::pin_handle::<Ep<R>>(self.ep) {
-            Ep::release(&ep, SpId(self.handle.as_token()));
-        }
-        self.ia.disown(Kind::Rsp, self.handle);
-        true
-    }
 }
 
 impl<R: Rnic> Child for Rsp<R> {
-    fn abandon(this: &Pinned<Self>) {
-        this.end();
+    fn on_retired(this: &Pinned<Self>) {
+        let ended = {
+            let mut inner = this.lock();
+            (inner.service.on_end(), inner.evd.take())
+        };
+        drop(ended);
+        if let Some(ep) = handle::pin_handle::<Ep<R>>(this.ep) {
+            Ep::release(&ep, SpId(this.handle.as_token()));
+        }
+        this.ia.disown(Kind::Rsp, this.handle);
     }
 }
 

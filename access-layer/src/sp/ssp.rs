@@ -182,7 +182,7 @@ impl<R: Rnic> Ssp<R> {
     /// Implements `dat_iw_ssp_free` (section 3.1.2). "The destruction of SSP has no effect on the
     /// connectivity of its socket", and none on a connection request that was delivered.
     pub(crate) fn free(this: &Pinned<Self>) -> DatResult {
-        let ended = this.end().then_some(());
+        let ended = Self::abandon(this).then_some(());
         ended.ok_or(DatError::invalid_handle(DAT_NO_SUBTYPE))
     }
 
@@ -289,37 +289,29 @@ impl<R: Rnic> Pinned<Ssp<R>> {
             }
             Err(fault) => {
                 self.lock().state.on_arm_failed();
-                self.end();
+                Child::abandon(self);
                 Err(fault.into())
             }
         }
     }
+}
 
-    fn end(&self) -> bool {
-        if !self.retire() {
-            return false;
-        }
+impl<R: Rnic> Child for Ssp<R> {
+    fn on_retired(this: &Pinned<Self>) {
         let (armed, evd) = {
-            let mut inner = self.lock();
+            let mut inner = this.lock();
             (inner.state.on_freed(), inner.evd.take())
         };
         if let Some(armed) = armed {
             // `false` means that an event of the socket is still under way; it will find the handle
             // retired.
-            let _ = self.ia.rnic().disarm_socket(armed);
+            let _ = this.ia.rnic().disarm_socket(armed);
         }
         drop(evd);
-        if let Some(ep) = handle::pin_handle::<Ep<R>>(self.ep) {
-            Ep::release(&ep, SpId(self.handle.as_token()));
+        if let Some(ep) = handle::pin_handle::<Ep<R>>(this.ep) {
+            Ep::release(&ep, SpId(this.handle.as_token()));
         }
-        self.ia.disown(Kind::Ssp, self.handle);
-        true
-    }
-}
-
-impl<R: Rnic> Child for Ssp<R> {
-    fn abandon(this: &Pinned<Self>) {
-        this.end();
+        this.ia.disown(Kind::Ssp, this.handle);
     }
 }
 
