@@ -10,15 +10,14 @@ use std::sync::{Arc, OnceLock};
 use dat_abi::*;
 
 use super::listening::Listening;
-use super::psp::listen_error;
-use super::{hold_cr_evd, log_refusal, post_request};
+use super::{hold_cr_evd, log_refusal, post_request, start_listening};
 use crate::addr::{SharedAddress, with_port};
 use crate::cr::{Cr, NewCr, Pending};
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::handle::{self, Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
-use crate::rnic::{ListenAddress, ListenToken, RequestInfo, Rnic};
+use crate::rnic::{RequestInfo, Rnic};
 
 /// A common service point.
 pub struct Csp<R: Rnic> {
@@ -134,25 +133,19 @@ impl<R: Rnic> Csp<R> {
 impl<R: Rnic> Pinned<Csp<R>> {
     /// Starts listening, or ends the service point on failure.
     fn listen(&self, port: u16) -> DatResult {
-        let token = ListenToken(self.handle.as_token());
-        match self.ia.rnic().listen(&ListenAddress { port }, token) {
-            Ok((listener, port)) => {
-                self.listening.store(listener);
-                self.ia.counters().bump(DCNT_IA_CM_LISTEN);
-                let port = *self.port.get_or_init(|| port);
-                self.address.set(with_port(self.ia.attr().address, port));
-                Ok(())
+        let listening = start_listening(self, &self.ia, port).map_err(|error| {
+            // Here the qualifier in use is a port.
+            if error.code().is(DAT_CONN_QUAL_IN_USE) {
+                DatError::of(DAT_PORT_IN_USE)
+            } else {
+                error
             }
-            Err(error) => {
-                Child::abandon(self);
-                let error = listen_error(error);
-                // The RNIC reports a qualifier in use; here the qualifier is a port.
-                if error.code().is(DAT_CONN_QUAL_IN_USE) {
-                    return Err(DatError::of(DAT_PORT_IN_USE));
-                }
-                Err(error)
-            }
-        }
+        });
+        let (listener, port) = listening?;
+        self.listening.store(listener);
+        let port = *self.port.get_or_init(|| port);
+        self.address.set(with_port(self.ia.attr().address, port));
+        Ok(())
     }
 }
 

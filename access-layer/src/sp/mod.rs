@@ -30,9 +30,9 @@ use crate::ep::state::{CrId, SpId};
 use crate::ep::{Ep, Held};
 use crate::error::{DatError, DatResult};
 use crate::evd::{Evd, RequestRefused};
-use crate::handle::{self, Handle};
+use crate::handle::{self, Handle, Pinned};
 use crate::ia::{Child, Ia};
-use crate::rnic::{RequestInfo, Rnic};
+use crate::rnic::{ListenAddress, ListenToken, RequestInfo, Rnic, RnicError};
 
 /// Uses the EVD of a service point, which must belong to its IA and accept connection requests.
 fn hold_cr_evd<R: Rnic>(ia: &Arc<Ia<R>>, evd: Arc<Evd<R>>) -> DatResult<Held<Evd<R>>> {
@@ -49,6 +49,28 @@ fn check_ep<R: Rnic>(ia: &Arc<Ia<R>>, ep: &Ep<R>) -> DatResult {
     } else {
         Err(DatError::invalid_handle(DAT_INVALID_HANDLE_EP))
     }
+}
+
+/// Makes the RNIC listen at `port` for the service point `sp`, which ends on failure. A port that
+/// another program uses is a qualifier in use.
+fn start_listening<R: Rnic, S: Child>(
+    sp: &Pinned<S>,
+    ia: &Ia<R>,
+    port: u16,
+) -> DatResult<(R::Listener, u16)> {
+    let token = ListenToken(sp.handle().as_token());
+    let listening = ia.rnic().listen(&ListenAddress { port }, token);
+    listening
+        .inspect(|_| ia.counters().bump(DCNT_IA_CM_LISTEN))
+        .map_err(|error| {
+            S::abandon(sp);
+            match error {
+                RnicError::Os(os) if os.kind() == std::io::ErrorKind::AddrInUse => {
+                    DatError::of(DAT_CONN_QUAL_IN_USE)
+                }
+                other => other.into(),
+            }
+        })
 }
 
 /// Content of the event for a connection request.

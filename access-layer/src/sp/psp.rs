@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use dat_abi::*;
 
 use super::listening::Listening;
-use super::{hold_cr_evd, log_refusal, post_request};
+use super::{hold_cr_evd, log_refusal, post_request, start_listening};
 use crate::addr::port_of;
 use crate::cr::{Cr, NewCr, Pending};
 use crate::ep::Ep;
@@ -14,7 +14,7 @@ use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::handle::{self, Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
-use crate::rnic::{ListenAddress, ListenToken, RequestInfo, Rnic, RnicError};
+use crate::rnic::{RequestInfo, Rnic};
 
 /// A public service point.
 pub struct Psp<R: Rnic> {
@@ -180,18 +180,9 @@ fn abandon_ep<R: Rnic>(ep: Option<Handle>) {
 impl<R: Rnic> Pinned<Psp<R>> {
     /// Starts listening, or ends the service point on failure.
     fn listen(&self, port: u16) -> DatResult<u16> {
-        let token = ListenToken(self.handle.as_token());
-        match self.ia.rnic().listen(&ListenAddress { port }, token) {
-            Ok((listener, port)) => {
-                self.listening.store(listener);
-                self.ia.counters().bump(DCNT_IA_CM_LISTEN);
-                Ok(port)
-            }
-            Err(error) => {
-                Child::abandon(self);
-                Err(listen_error(error))
-            }
-        }
+        let (listener, port) = start_listening(self, &self.ia, port)?;
+        self.listening.store(listener);
+        Ok(port)
     }
 }
 
@@ -199,15 +190,5 @@ impl<R: Rnic> Child for Psp<R> {
     fn on_retired(this: &Pinned<Self>) {
         this.listening.end();
         this.ia.disown(Kind::Psp, this.handle);
-    }
-}
-
-/// Converts the error of listening. A port that another program uses is a qualifier in use.
-pub(super) fn listen_error(error: RnicError) -> DatError {
-    match error {
-        RnicError::Os(os) if os.kind() == std::io::ErrorKind::AddrInUse => {
-            DatError::of(DAT_CONN_QUAL_IN_USE)
-        }
-        other => other.into(),
     }
 }

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use dat_abi::*;
 use host::locks::IgnorePoison as _;
 
-use super::psp::listen_error;
-use super::{check_ep, hold_cr_evd, log_refusal, make_reserved_cr, post_only_request};
+use super::{
+    check_ep, hold_cr_evd, log_refusal, make_reserved_cr, post_only_request, start_listening,
+};
 use crate::addr::port_of;
 use crate::cr::{Cr, Pending};
 use crate::ep::state::SpId;
@@ -15,7 +16,7 @@ use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::handle::{self, Handle, Kind, Object, Pinned};
 use crate::ia::{Child, Ia};
-use crate::rnic::{ListenAddress, ListenToken, RequestInfo, Rnic};
+use crate::rnic::{RequestInfo, Rnic};
 
 /// A reserved service point.
 pub struct Rsp<R: Rnic> {
@@ -173,20 +174,11 @@ impl<R: Rnic> Rsp<R> {
 impl<R: Rnic> Pinned<Rsp<R>> {
     /// Starts listening, or ends the service point on failure.
     fn listen(&self, port: u16) -> DatResult {
-        let token = ListenToken(self.handle.as_token());
-        match self.ia.rnic().listen(&ListenAddress { port }, token) {
-            Ok((made, _)) => {
-                self.ia.counters().bump(DCNT_IA_CM_LISTEN);
-                // If the request was received already, the listener is dropped at once.
-                let late = self.lock().service.on_listening(made);
-                drop(late);
-                Ok(())
-            }
-            Err(error) => {
-                Child::abandon(self);
-                Err(listen_error(error))
-            }
-        }
+        let (listener, _) = start_listening(self, &self.ia, port)?;
+        // If the request was received already, the listener is dropped at once.
+        let late = self.lock().service.on_listening(listener);
+        drop(late);
+        Ok(())
     }
 }
 
