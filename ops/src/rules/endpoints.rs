@@ -56,12 +56,6 @@ impl Endpoints {
     pub fn holds(&self, address: &SocketAddr) -> bool {
         self.addresses.holds(address.ip()) && self.ports.holds(address.port())
     }
-
-    /// True if every address and port is in the sets.
-    #[must_use]
-    pub fn is_any(&self) -> bool {
-        self.addresses == Addresses::Any && self.ports == Ports::ANY
-    }
 }
 
 impl fmt::Display for Endpoints {

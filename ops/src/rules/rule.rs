@@ -83,7 +83,7 @@ impl Rule {
     }
 
     /// True if the rule matches the program and the user.
-    pub(super) fn is_for(&self, query: &Query<'_>) -> bool {
+    fn is_for(&self, query: &Query<'_>) -> bool {
         let is_program = if self.program.is_any() {
             true
         } else if self.program.is_path() {
@@ -93,11 +93,6 @@ impl Rule {
             names.iter().any(|name| self.program.matches(name))
         };
         is_program && self.user.is_none_or(|own| own == query.user)
-    }
-
-    /// True if the rule depends on nothing but role, program and user.
-    pub(super) fn is_unconditional(&self) -> bool {
-        self.endpoints.is_any() && self.interface.is_none()
     }
 
     /// The number of sockets that this rule has decided.

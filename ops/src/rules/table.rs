@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::rules::log::Log;
-use crate::rules::query::{Query, Role};
+use crate::rules::query::Query;
 use crate::rules::rule::{Rule, Target};
 
 /// The rules and `log` settings of a file, with a counter for each rule.
@@ -70,41 +70,6 @@ impl Rules {
             rule,
         }
     }
-
-    /// Returns the stacks of every socket of this program, if they do not depend on an address and
-    /// the program was started by the name of its file; else `None`. With `Some(Target::Tcp)` a
-    /// call of `socket()` needs no further check.
-    #[must_use]
-    pub fn always(&self, program: &str, user: u32) -> Option<Target> {
-        let listen = self.always_as(Role::Listen, program, user)?;
-        let connect = self.always_as(Role::Connect, program, user)?;
-        (listen == connect).then_some(listen)
-    }
-
-    fn always_as(&self, role: Role, program: &str, user: u32) -> Option<Target> {
-        let query = Query {
-            role,
-            program,
-            called: program,
-            user,
-            address: ([0, 0, 0, 0], 0).into(),
-            interface: None,
-        };
-        let mut possible = Vec::new();
-        let mut rules = self
-            .rules
-            .iter()
-            .filter(|rule| rule.role == role && rule.is_for(&query));
-        let last = rules.find_map(|rule| {
-            possible.push(rule.target);
-            rule.is_unconditional().then_some(rule.target)
-        });
-        let last = last.unwrap_or(Target::Both);
-        possible
-            .iter()
-            .all(|target| *target == last)
-            .then_some(last)
-    }
 }
 
 #[cfg(test)]
@@ -113,6 +78,7 @@ mod tests {
 
     use super::*;
     use crate::rules::parse;
+    use crate::rules::query::Role;
 
     fn query(role: Role, address: &str) -> Query<'_> {
         Query {
@@ -193,23 +159,5 @@ mod tests {
         let hits: Vec<u64> = rules.rules().iter().map(Rule::hits).collect();
         assert_eq!(hits, [1, 2]);
         assert_eq!(rules.unmatched(), 1);
-    }
-
-    #[test]
-    fn a_verdict_for_all_addresses_is_known_at_once() {
-        for (file, expected) in rows! {
-            "", Some(Target::Both);
-            "use tcp client * *:*\nuse tcp server * *:*", Some(Target::Tcp);
-            "use tcp client * *:*", None;
-            "use tcp client * *:80\nuse tcp server * *:*", None;
-            "use both client * *:80", Some(Target::Both);
-            "use tcp client * *:80\nuse tcp client * *:*\nuse tcp server * *:*", Some(Target::Tcp);
-            "use tcp client nginx *:*\nuse tcp server nginx *:*", Some(Target::Both);
-            "use tcp client * *:* user=0\nuse tcp server * *:*", None;
-            "use tcp client * *:* interface=eth0\nuse tcp server * *:* interface=eth0", None;
-        } {
-            let rules = parse(file.as_bytes()).unwrap();
-            assert_eq!(rules.always("redis-server", 1000), expected, "{file}");
-        }
     }
 }
