@@ -37,9 +37,7 @@ pub fn make_c_examples(stage: &Stage, directory: &Path, programs: &str) -> Resul
         .arg(format!("PKG_CONFIG_PATH={}", stage.pkgconfig().display()))
         .arg(format!("PROGRAMS={programs}"))
         .arg(format!("CPPFLAGS=-Werror {}", sanitizer.flags()))
-        .spawn()?
-        .finish(DEADLINE)?
-        .success()?;
+        .run(DEADLINE)?;
     let mut built = programs.split_whitespace();
     built.try_for_each(|program| sanitizer.wrap(&directory.join(program)))
 }

@@ -71,11 +71,7 @@ fn build(source: &Path, name: &str, with: impl FnOnce(Program) -> Program) -> Re
         .args_line(sanitizer.flags());
     // Libraries come after the sources that use them.
     let compiler = compiler.arg("-o").arg(&file).arg(source);
-    with(compiler)
-        .named("cc")
-        .spawn()?
-        .finish(COMPILE_TIME)?
-        .success()?;
+    with(compiler).named("cc").run(COMPILE_TIME)?;
     sanitizer.wrap(&file)?;
     Ok(CProgram { _dir: dir, file })
 }

@@ -106,9 +106,7 @@ impl Capture {
                 .arg(&file.path)
                 .args_line(args)
                 .arg(filter)
-                .spawn()?
-                .finish(DEADLINE)?
-                .success()
+                .run(DEADLINE)
         };
         let text = tshark("-V -Y", "tcp.len > 0")?.text;
         // On a busy machine TCP retransmits segments, which were decoded when they were first

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::{Echo, Running};
+use crate::{Echo, Finished, Running};
 
 /// The limit of the numbers that [`Program::pass_fd`] accepts.
 const ABOVE_PASSED: RawFd = 64;
@@ -124,6 +124,14 @@ impl Program {
             .start()
             .with_context(|| format!("starting {:?}", self.command))?;
         Ok(Running::watch(self.name, child, reader, self.echo))
+    }
+
+    /// Runs the program to its end.
+    ///
+    /// # Errors
+    /// If the program fails or is still running at the deadline.
+    pub fn run(self, deadline: Duration) -> Result<Finished> {
+        self.spawn()?.finish(deadline)?.success()
     }
 
     /// Starts the child and retries while the file is busy: a program that was copied a moment ago

@@ -12,9 +12,7 @@ pub fn passes(program: &str, trial: &str) -> Result<()> {
     env.program(program.file())
         .arg(trial)
         .named(trial)
-        .spawn()?
-        .finish(DEADLINE)?
-        .success()?
+        .run(DEADLINE)?
         .prints("PASSED")?;
     Ok(())
 }

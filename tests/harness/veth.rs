@@ -116,7 +116,7 @@ impl Veth {
                 Self::FAR => program.in_network_of(self)?,
                 _ => program,
             };
-            let shown = program.spawn()?.finish(DEADLINE)?.success()?.text;
+            let shown = program.run(DEADLINE)?.text;
             let has_route =
                 |address: &String| shown.contains(&format!("local {address} dev {device} "));
             if addresses.iter().all(has_route) {
@@ -153,7 +153,7 @@ impl Program {
     }
 
     fn spawn_and_wait(self) -> Result<()> {
-        self.spawn()?.finish(DEADLINE)?.success().map(drop)
+        self.run(DEADLINE).map(drop)
     }
 }
 

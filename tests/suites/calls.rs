@@ -11,11 +11,7 @@ use stack_tests::{CProgram, DEADLINE, StackEnv, Stage};
 fn check_trials(program: &str, trials: &[&str]) -> Result<()> {
     let stage = Stage::find()?;
     let file = CProgram::compile(&stage, program)?;
-    let finished = StackEnv::at(stage)?
-        .program(file.file())
-        .spawn()?
-        .finish(DEADLINE)?
-        .success()?;
+    let finished = StackEnv::at(stage)?.program(file.file()).run(DEADLINE)?;
     let named = finished
         .text
         .lines()

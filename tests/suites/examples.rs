@@ -118,11 +118,7 @@ fn both_sides_stay_in_streaming_mode_with_a_program_without_rdma() -> Result<()>
 fn hello_names_the_adapter_and_closes_it() -> Result<()> {
     let examples = Examples::new()?;
     let hello = examples.env.program(examples.c.with_file_name("hello"));
-    let greeting = hello
-        .args_line(IA_NAME)
-        .spawn()?
-        .finish(DEADLINE)?
-        .success()?;
+    let greeting = hello.args_line(IA_NAME).run(DEADLINE)?;
     greeting
         .prints(&format!("{IA_NAME}: adapter"))?
         .never_prints("dat_ia_close")?;
@@ -261,9 +257,7 @@ fn the_short_examples_run() -> Result<()> {
         program
             .args_line(IA_NAME)
             .named(name)
-            .spawn()?
-            .finish(DEADLINE)?
-            .success()?
+            .run(DEADLINE)?
             .prints(final_message)?;
     }
     Ok(())
@@ -278,9 +272,7 @@ fn pkg_config_finds_the_library_wherever_the_stage_is() -> Result<()> {
     let flags = Program::new("pkg-config")
         .env("PKG_CONFIG_PATH", elsewhere.join("lib/pkgconfig"))
         .args_line("--cflags --libs dat2")
-        .spawn()?
-        .finish(DEADLINE)?
-        .success()?
+        .run(DEADLINE)?
         .prints("-ldat2")?;
     let mut words = flags.text.split_whitespace();
     let include = words.find_map(|flag| flag.strip_prefix("-I"));

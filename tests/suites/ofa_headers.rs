@@ -19,9 +19,7 @@ fn portable_examples_compile_with_ofas_headers() -> Result<()> {
         Program::new("cc")
             .args_line("-std=c11 -Wall -Wextra -Werror -fsyntax-only")
             .arg(&program)
-            .spawn()?
-            .finish(DEADLINE)?
-            .success()?;
+            .run(DEADLINE)?;
         compiled += 1;
     }
     ensure!(compiled > 1, "only {compiled} programs were tried");

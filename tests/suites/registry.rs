@@ -49,9 +49,7 @@ fn a_listed_adapter_opens_and_closes() -> Result<()> {
         .staged()
         .args_line("open")
         .arg(IA_NAME)
-        .spawn()?
-        .finish(DEADLINE)?
-        .success()?
+        .run(DEADLINE)?
         .prints("RETURN dat_ia_open 0x00000000")?
         .prints("RETURN dat_ia_close 0x00000000")?;
     Ok(())
@@ -238,7 +236,7 @@ fn datinfo_reports_why_an_adapter_cannot_be_opened() -> Result<()> {
     let datinfo = |args: &str| {
         let program = env.program_with(env.stage.bin("datinfo"), registry.file());
         let program = program.env_remove("DAT_LOG").args_line(args);
-        program.spawn()?.finish(DEADLINE)?.success()
+        program.run(DEADLINE)
     };
     for form in ["-v", "--json"] {
         datinfo(form)?
@@ -310,7 +308,7 @@ fn datinfo_reports_the_carrier_of_payload_within_the_host() -> Result<()> {
     let registry = Registry::with_text(&lines.concat())?;
     let datinfo = |args: &str| {
         let program = env.program_with(env.stage.bin("datinfo"), registry.file());
-        program.args_line(args).spawn()?.finish(DEADLINE)?.success()
+        program.args_line(args).run(DEADLINE)
     };
     datinfo("--counters on")?
         .prints("through shared memory")?
@@ -333,9 +331,7 @@ fn datinfo_prints_enums_and_flags_by_their_names() -> Result<()> {
         let line = format!("{form}{IA_NAME}");
         program
             .args_line(&line)
-            .spawn()?
-            .finish(DEADLINE)?
-            .success()?
+            .run(DEADLINE)?
             .prints("DAT_PSP_CREATES_EP_IFASKED")?
             .prints("DAT_COMPLETION_SUPPRESS_FLAG DAT_COMPLETION_SOLICITED_WAIT_FLAG")?;
     }
@@ -352,9 +348,7 @@ fn the_registry_of_ofa_loads_our_provider() -> Result<()> {
         .args_line("open")
         .arg(IA_NAME)
         .named("OFA's library with our provider")
-        .spawn()?
-        .finish(DEADLINE)?
-        .success()?
+        .run(DEADLINE)?
         .prints("RETURN dat_ia_close 0x00000000")?;
     Ok(())
 }

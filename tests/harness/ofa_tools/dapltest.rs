@@ -230,5 +230,5 @@ fn function(env: &StackEnv, feature: &str, passed: usize, unsupported: usize) ->
 /// Runs a command that needs no server.
 fn alone(env: &StackEnv, args: &str) -> Result<Finished> {
     let program = env.program("dapltest").args_line(args);
-    program.spawn()?.finish(deadline(env))?.success()
+    program.run(deadline(env))
 }

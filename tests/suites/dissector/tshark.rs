@@ -65,7 +65,7 @@ impl Dissector {
         for name in &self.names {
             tshark = tshark.arg("-e").arg(format!("{PREFIX}{name}"));
         }
-        let text = tshark.spawn()?.finish(DEADLINE)?.success()?.text;
+        let text = tshark.run(DEADLINE)?.text;
         ensure!(!text.contains("Lua"), "{text}");
         text.lines()
             .filter(|line| line.contains(separator))
@@ -81,7 +81,7 @@ impl Dissector {
                 "-o iwarp_ddp_rdmap.reassemble_iwarp_rdma_send:FALSE",
             )
             .args_line("-Y sdp_iwarp -T fields -e _ws.col.Protocol -e _ws.col.Info");
-        let text = tshark.spawn()?.finish(DEADLINE)?.success()?.text;
+        let text = tshark.run(DEADLINE)?.text;
         let lines = text
             .lines()
             .filter_map(|line| line.strip_prefix("SDP/iWARP\t"));
@@ -94,7 +94,7 @@ impl Dissector {
         let tshark = self
             .tshark(capture, "-Y")
             .arg("tcp.analysis.flags && !tcp.analysis.window_update");
-        Ok(tshark.spawn()?.finish(DEADLINE)?.success()?.text)
+        Ok(tshark.run(DEADLINE)?.text)
     }
 
     fn tshark(&self, capture: &Path, options: &str) -> Program {

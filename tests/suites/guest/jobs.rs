@@ -40,7 +40,7 @@ fn trial(script: PathBuf) -> Trial {
 
 fn run(script: &Path) -> Result<()> {
     let deadline = if is_full() { DEADLINE_FULL } else { DEADLINE };
-    let finished = Program::new(script).spawn()?.finish(deadline)?.success()?;
+    let finished = Program::new(script).run(deadline)?;
     let mut lines = finished.text.lines();
     if let Some(why) = lines.find_map(|line| line.strip_prefix(NOT_RUN)) {
         not_run(why);

@@ -64,7 +64,7 @@ fn run() -> Result<()> {
         .arg(ARGUMENT)
         .env("DAT_OVERRIDE", registry.file())
         .env(dat_api::LIBRARY_ENV, stage.lib().join("libdat2.so.2"));
-    program.spawn()?.finish(DEADLINE)?.success().map(drop)
+    program.run(DEADLINE).map(drop)
 }
 
 /// Runs as that process, if the command line says so.
