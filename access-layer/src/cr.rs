@@ -39,7 +39,7 @@ pub struct Cr<R: Rnic> {
     ia: Arc<Ia<R>>,
 }
 
-opaque_debug!(Cr { handle, remote, ep });
+opaque_debug!(Cr<R> { handle, remote, ep });
 
 /// The RNIC's request and the socket, until the answer.
 pub(crate) struct Pending<R: Rnic> {

@@ -6,7 +6,7 @@
 //!
 //! | Module | Holds |
 //! |---|---|
-//! | `macros` | exporting a provider |
+//! | `macros` | exporting a provider, and `Debug` of objects |
 //! | [`provider`] | the table of entry points for an `R: Rnic`, init and fini |
 //! | `extension` `iw_extension` `ib_extension` | extension operations of iWARP and InfiniBand |
 //! | `thunk` | C arguments to Rust and results to `DAT_RETURN`, one file per object |

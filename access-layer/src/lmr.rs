@@ -29,7 +29,7 @@ pub struct Lmr<R: Rnic> {
     ia: Arc<Ia<R>>,
 }
 
-opaque_debug!(Lmr {
+opaque_debug!(Lmr<R> {
     handle,
     spec,
     windows

@@ -1,14 +1,14 @@
-//! Macros of this crate: exporting a provider, and `Debug` for objects that contain an RNIC's
-//! objects.
+//! Macros: exporting a provider, and `Debug` of objects.
 
-/// Implements `Debug` for an object generic over `R: Rnic`, although the objects of the RNIC need
-/// not implement `Debug`. Shows only the given fields.
+/// Implements `Debug` for an object, and shows only the given fields. `<R>` declares a parameter
+/// `R: Rnic`; the objects of the RNIC need not implement `Debug`.
+#[macro_export]
 macro_rules! opaque_debug {
-    ($ty:ident { $($field:ident),+ $(,)? }) => {
-        impl<R: $crate::rnic::Rnic> std::fmt::Debug for $ty<R> {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    ($ty:ident $(<$rnic:ident>)? { $($field:ident),* $(,)? }) => {
+        impl $(<$rnic: $crate::rnic::Rnic>)? ::std::fmt::Debug for $ty $(<$rnic>)? {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.debug_struct(stringify!($ty))
-                    $(.field(stringify!($field), &self.$field))+
+                    $(.field(stringify!($field), &self.$field))*
                     .finish_non_exhaustive()
             }
         }

@@ -18,7 +18,7 @@ pub struct Pz<R: Rnic> {
     ia: Arc<Ia<R>>,
 }
 
-opaque_debug!(Pz { handle, users });
+opaque_debug!(Pz<R> { handle, users });
 
 impl<R: Rnic> Object for Pz<R> {
     const KIND: Kind = Kind::Pz;

@@ -31,7 +31,7 @@ pub struct Rmr<R: Rnic> {
     ia: Arc<Ia<R>>,
 }
 
-opaque_debug!(Rmr { handle, binding });
+opaque_debug!(Rmr<R> { handle, binding });
 
 /// The binding of a window since its last bind was posted.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ pub struct Srq<R: Rnic> {
     ia: Arc<Ia<R>>,
 }
 
-opaque_debug!(Srq {
+opaque_debug!(Srq<R> {
     handle,
     attr,
     users

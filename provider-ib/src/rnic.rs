@@ -34,13 +34,7 @@ pub struct IbRnic {
     adapter: Arc<Adapter>,
 }
 
-impl std::fmt::Debug for IbRnic {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("IbRnic")
-            .field("adapter", &self.adapter)
-            .finish_non_exhaustive()
-    }
-}
+access_layer::opaque_debug!(IbRnic { adapter });
 
 impl Rnic for IbRnic {
     type Pd = Arc<Pd>;

@@ -89,11 +89,7 @@ pub struct SoftListener {
     pub(crate) listener: Arc<Listener>,
 }
 
-impl std::fmt::Debug for SoftListener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SoftListener").finish_non_exhaustive()
-    }
-}
+access_layer::opaque_debug!(SoftListener {});
 
 impl Drop for SoftListener {
     fn drop(&mut self) {

@@ -39,7 +39,7 @@ pub struct Cno<R: Rnic> {
     ia: Arc<Ia<R>>,
 }
 
-opaque_debug!(Cno { handle, users });
+opaque_debug!(Cno<R> { handle, users });
 
 pub(crate) struct Inner {
     pub(crate) triggered: VecDeque<Handle>,

@@ -77,7 +77,7 @@ pub struct Ep<R: Rnic> {
     ia: Arc<Ia<R>>,
 }
 
-opaque_debug!(Ep {
+opaque_debug!(Ep<R> {
     handle,
     state_code,
     local,

@@ -105,7 +105,7 @@ pub struct Evd<R: Rnic> {
     ia: Arc<Ia<R>>,
 }
 
-opaque_debug!(Evd {
+opaque_debug!(Evd<R> {
     handle,
     flags,
     at_hand,

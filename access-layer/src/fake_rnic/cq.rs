@@ -16,13 +16,7 @@ pub(super) struct CqInner {
     state: Mutex<CqState>,
 }
 
-impl std::fmt::Debug for CqInner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CqInner")
-            .field("token", &self.token)
-            .finish_non_exhaustive()
-    }
-}
+opaque_debug!(CqInner { token });
 
 #[derive(Debug)]
 struct CqState {

@@ -22,11 +22,7 @@ pub(super) struct HeldUpcalls {
     timers: Mutex<VecDeque<(Owner, Job)>>,
 }
 
-impl std::fmt::Debug for HeldUpcalls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HeldUpcalls").finish_non_exhaustive()
-    }
-}
+opaque_debug!(HeldUpcalls {});
 
 impl HeldUpcalls {
     pub(super) fn new_owner(&self) -> Owner {

@@ -31,7 +31,7 @@ pub struct Csp<R: Rnic> {
     ia: Arc<Ia<R>>,
 }
 
-opaque_debug!(Csp {
+opaque_debug!(Csp<R> {
     handle,
     address,
     port

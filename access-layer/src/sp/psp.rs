@@ -26,7 +26,7 @@ pub struct Psp<R: Rnic> {
     ia: Arc<Ia<R>>,
 }
 
-opaque_debug!(Psp {
+opaque_debug!(Psp<R> {
     handle,
     conn_qual,
     flags

@@ -27,7 +27,7 @@ pub struct Rsp<R: Rnic> {
     ia: Arc<Ia<R>>,
 }
 
-opaque_debug!(Rsp {
+opaque_debug!(Rsp<R> {
     handle,
     conn_qual,
     ep

@@ -43,7 +43,7 @@ pub struct Ssp<R: Rnic> {
     ia: Arc<Ia<R>>,
 }
 
-opaque_debug!(Ssp { handle, ep });
+opaque_debug!(Ssp<R> { handle, ep });
 
 struct Inner<R: Rnic> {
     state: State<R::ArmedSocket>,

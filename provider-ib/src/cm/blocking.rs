@@ -58,11 +58,7 @@ impl Blocking {
     }
 }
 
-impl std::fmt::Debug for Blocking {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Blocking").finish_non_exhaustive()
-    }
-}
+access_layer::opaque_debug!(Blocking {});
 
 #[cfg(test)]
 mod tests {

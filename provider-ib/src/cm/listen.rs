@@ -28,13 +28,7 @@ pub(crate) struct Listener {
     id: Mutex<Option<Id>>,
 }
 
-impl std::fmt::Debug for Listener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listener")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
-    }
-}
+access_layer::opaque_debug!(Listener { key });
 
 impl Listener {
     /// Listens on a port of the adapter's address and returns the port.

@@ -18,11 +18,7 @@ pub struct SoftArmed {
     inbound: Arc<Inbound>,
 }
 
-impl std::fmt::Debug for SoftArmed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SoftArmed").finish_non_exhaustive()
-    }
-}
+access_layer::opaque_debug!(SoftArmed {});
 
 impl SoftArmed {
     /// Arms the reception of a request, and sends the complete final streaming message before a

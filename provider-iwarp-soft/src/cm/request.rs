@@ -32,13 +32,7 @@ pub struct SoftRequest {
     info: RequestInfo,
 }
 
-impl std::fmt::Debug for SoftRequest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SoftRequest")
-            .field("info", &self.info)
-            .finish_non_exhaustive()
-    }
-}
+access_layer::opaque_debug!(SoftRequest { info });
 
 impl SoftRequest {
     pub(super) fn new(shared: Arc<Shared>, socket: Socket, info: RequestInfo) -> Self {

@@ -43,11 +43,7 @@ struct OpenListener {
     pending_peers: AtomicUsize,
 }
 
-impl std::fmt::Debug for OfferListener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OfferListener").finish_non_exhaustive()
-    }
-}
+access_layer::opaque_debug!(OfferListener {});
 
 impl OfferListener {
     pub(crate) fn new(engine: Arc<Engine>, local_dir: Option<std::path::PathBuf>) -> Self {

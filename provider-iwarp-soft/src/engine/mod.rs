@@ -251,13 +251,7 @@ impl Engine {
     }
 }
 
-impl std::fmt::Debug for Engine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine")
-            .field("stop", &self.stop)
-            .finish_non_exhaustive()
-    }
-}
+access_layer::opaque_debug!(Engine { stop });
 
 /// The error of a call that opens a descriptor.
 pub(crate) fn no_descriptor(error: Errno) -> RnicError {
