@@ -84,7 +84,8 @@ impl Error {
 }
 
 /// An `errno` of a call on a socket, in a form that can be cloned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{}", std::io::Error::from_raw_os_error(*errno))]
 pub struct SocketError {
     /// The `errno` value.
     pub errno: i32,
@@ -97,14 +98,6 @@ impl SocketError {
         }
     }
 }
-
-impl fmt::Display for SocketError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&std::io::Error::from_raw_os_error(self.errno), f)
-    }
-}
-
-impl std::error::Error for SocketError {}
 
 /// A `DAT_RETURN` that is not success, and the call that returned it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! The faults of a rule file.
 
-use std::fmt;
-
-/// A fault of a rule file, with its position.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A fault of a rule file, with its position. With a file name and a colon before the text, editors
+/// can jump to the position.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {reason}")]
 pub struct Fault {
     /// Line, counted from 1.
     pub line: u32,
@@ -12,16 +12,6 @@ pub struct Fault {
     /// The kind of the fault.
     pub reason: Reason,
 }
-
-impl fmt::Display for Fault {
-    /// Writes `line:column: reason`. With a file name and a colon before it, editors can jump to
-    /// it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.line, self.column, self.reason)
-    }
-}
-
-impl std::error::Error for Fault {}
 
 /// The kind of a fault. Its text names the words that would be valid instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

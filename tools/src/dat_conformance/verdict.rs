@@ -15,29 +15,15 @@ pub(crate) enum Verdict {
 }
 
 /// The error with which a part fails when the provider reports that it cannot do something.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct Lacks(pub(crate) &'static str);
-
-impl fmt::Display for Lacks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for Lacks {}
 
 /// The error that the other end has finished its part, so that the word for which this end waits
 /// will not be received.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{STOPPED}")]
 pub(crate) struct PeerStopped;
-
-impl fmt::Display for PeerStopped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(STOPPED)
-    }
-}
-
-impl std::error::Error for PeerStopped {}
 
 impl Verdict {
     /// The verdict on the result of a part.
