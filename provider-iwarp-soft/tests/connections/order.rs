@@ -26,7 +26,7 @@ fn accept_all(node: &Node, sides: &[Side<'_>], request: &str) -> Vec<TcpStream> 
         streams.push(raw);
     }
     // From here on the engine does nothing until the caller lets it continue.
-    node.recorder.hold_requests_of(BLOCKER);
+    node.recorder.hold(Gate::Request(BLOCKER));
     let (blocker, port) = node.rnic.listen(&address, ListenToken(BLOCKER)).unwrap();
     let mut raw = raw_client(port);
     raw.write_all(&hex(REQUEST_REV1)).unwrap();
@@ -53,7 +53,7 @@ fn a_disconnect_event_follows_the_established_events_that_its_peer_caused_before
         for raw in &streams[..4] {
             raw.shutdown(Shutdown::Write).unwrap();
         }
-        node.recorder.release_requests();
+        node.recorder.release(Gate::Request(BLOCKER));
         let events: Vec<_> = (0..12).map(|_| node.recorder.any_connection()).collect();
         let (first, last) = events.split_at(8);
         let is_beginning = |event: &Event| matches!(event, Event::Established { .. });
@@ -77,7 +77,7 @@ fn a_silent_connection_delays_no_disconnect_event() {
         raw.write_all(&hex(FIRST_WRITE)).unwrap();
         raw.shutdown(Shutdown::Write).unwrap();
     }
-    node.recorder.release_requests();
+    node.recorder.release(Gate::Request(BLOCKER));
     for side in &sides[..2] {
         assert!(matches!(side.event(), Event::Established { .. }));
         assert_eq!(side.event(), Event::Disconnected);
@@ -103,7 +103,7 @@ fn while_an_established_is_held(then: impl FnOnce(&Node, &[Side<'_>])) {
     let node = Node::new("lo 0");
     let sides: Vec<_> = (1..=2).map(|n| node.side(100 * n)).collect();
     let mut streams = accept_all(&node, &sides, REQUEST_REV2);
-    node.recorder.hold_established_of(200);
+    node.recorder.hold(Gate::Established(200));
     streams[1].write_all(&hex(FIRST_WRITE)).unwrap();
     std::thread::scope(|scope| {
         let _release = Release(&node);
@@ -111,13 +111,13 @@ fn while_an_established_is_held(then: impl FnOnce(&Node, &[Side<'_>])) {
         node.recorder.wait_until_held();
         streams[0].write_all(&hex(FIRST_WRITE)).unwrap();
         streams[0].shutdown(Shutdown::Write).unwrap();
-        node.recorder.release_requests();
+        node.recorder.release(Gate::Request(BLOCKER));
         assert!(matches!(sides[0].event(), Event::Established { .. }));
         // The engine closes its side when it has read the end.
         let mut rest = Vec::new();
         streams[0].read_to_end(&mut rest).unwrap();
         then(&node, &sides);
-        node.recorder.release_established();
+        node.recorder.release(Gate::Established(200));
     });
 }
 
@@ -126,7 +126,7 @@ fn a_disconnect_event_waits_for_an_established_event_of_another_thread() {
     while_an_established_is_held(|node, _| {
         std::thread::sleep(Duration::from_millis(50));
         assert!(!node.recorder.has_connection_event(100));
-        node.recorder.release_established();
+        node.recorder.release(Gate::Established(200));
         let events = [0; 2].map(|_| node.recorder.any_connection());
         assert!(
             matches!(events[0], (200, Event::Established { .. })),
@@ -142,7 +142,7 @@ fn an_abrupt_disconnect_delivers_a_delayed_disconnect_event() {
         node.rnic.disconnect(&sides[0].qp, true);
         assert_eq!(sides[0].event(), Event::Disconnected);
         node.rnic.reset_qp(&sides[0].qp).unwrap();
-        node.recorder.release_established();
+        node.recorder.release(Gate::Established(200));
         assert!(matches!(sides[1].event(), Event::Established { .. }));
         assert!(!node.recorder.has_connection_event(100));
     });
@@ -201,12 +201,12 @@ fn a_message_to_an_accepting_side_completes_after_the_established_event() {
         let memory = node.memory(64);
         let server = node.side(100);
         let _release = Release(&node);
-        node.recorder.hold_established_of(100);
+        node.recorder.hold(Gate::Established(100));
         server.recv(1, &[memory.sge(0, 64)]);
         let (mut raw, _) = accept_on(&server, &hex(request));
         raw.write_all(&[hex(first), hex(HELLO)].concat()).unwrap();
         receive_before_established(&server, 0);
-        node.recorder.release_established();
+        node.recorder.release(Gate::Established(100));
         expect_established_then_received(&server);
         // The gate stays open: the next completion needs no upcall.
         server.send(2, &[memory.sge(0, 5)]);
@@ -220,7 +220,7 @@ fn a_message_to_a_connecting_side_completes_after_the_established_event() {
     let memory = node.memory(64);
     let client = node.side(100);
     let _release = Release(&node);
-    node.recorder.hold_established_of(100);
+    node.recorder.hold(Gate::Established(100));
     client.recv(1, &[memory.sge(0, 64)]);
     let mut raw = client.connect_to_raw(b"");
     read_startup(&mut raw);
@@ -228,7 +228,7 @@ fn a_message_to_a_connecting_side_completes_after_the_established_event() {
     assert_eq!(read_exact(&mut raw, 20), hex(FIRST_WRITE));
     raw.write_all(&hex(HELLO)).unwrap();
     receive_before_established(&client, 0);
-    node.recorder.release_established();
+    node.recorder.release(Gate::Established(100));
     expect_established_then_received(&client);
 }
 
@@ -239,7 +239,7 @@ fn a_connection_that_ends_during_its_established_event_completes_its_work_in_bet
         let memory = node.memory(64);
         let server = node.side(100);
         let _release = Release(&node);
-        node.recorder.hold_established_of(100);
+        node.recorder.hold(Gate::Established(100));
         server.recv(1, &[memory.sge(0, 64)]);
         server.recv(2, &[]);
         let (mut raw, _) = accept_on(&server, &hex(request));
@@ -249,7 +249,7 @@ fn a_connection_that_ends_during_its_established_event_completes_its_work_in_bet
         // A receive that is posted now is flushed at once, and completes after the others.
         server.recv(3, &[]);
         assert_eq!(server.poll_all(&server.recv_cq).len(), 0);
-        node.recorder.release_established();
+        node.recorder.release(Gate::Established(100));
         assert!(matches!(server.event(), Event::Established { .. }));
         assert_eq!(server.event(), Event::Disconnected);
         let received = statuses(&server.poll_all(&server.recv_cq));
@@ -271,13 +271,13 @@ fn a_connection_without_established_event_completes_its_work_before_its_failure(
     assert_eq!(received, [(1, WcStatus::Flushed)]);
     // The next connection of the same queue pair begins behind a closed gate again.
     node.rnic.reset_qp(&server.qp).unwrap();
-    node.recorder.hold_established_of(100);
+    node.recorder.hold(Gate::Established(100));
     let _release = Release(&node);
     server.recv(1, &[]);
     server.recv(2, &[]);
     let (_raw, _) = accept_on(&server, &hex(REQUEST_REV1));
     node.recorder.wait_until_held();
-    node.recorder.release_established();
+    node.recorder.release(Gate::Established(100));
     assert!(matches!(server.event(), Event::Established { .. }));
 }
 
@@ -291,7 +291,7 @@ fn the_last_receives_of_a_shared_queue_are_reported_in_the_order_of_the_disconne
     for (client, server) in clients.iter().zip(&servers) {
         connect(client, server);
     }
-    b.recorder.hold_disconnected_of(100);
+    b.recorder.hold(Gate::Disconnected(100));
     std::thread::scope(|scope| {
         let _release = Release(&b);
         scope.spawn(|| b.rnic.disconnect(&servers[0].qp, true));
@@ -317,7 +317,7 @@ fn a_slow_disconnect_upcall_delays_no_other_connection() {
         connect(client, server);
     }
     let (from, to) = (b.memory(8), a.memory(8));
-    b.recorder.hold_disconnected_of(100);
+    b.recorder.hold(Gate::Disconnected(100));
     std::thread::scope(|scope| {
         let _release = Release(&b);
         scope.spawn(|| b.rnic.disconnect(&ends[0].qp, true));

@@ -40,13 +40,21 @@ pub struct Recorder {
     gates_changed: Condvar,
 }
 
-/// Upcalls that block the thread that makes them.
+/// An upcall in which the thread that makes it may have to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// The delivery of a request of this listener: the thread waits after the delivery.
+    Request(u64),
+    /// `Established` of this queue pair: the thread waits before the delivery.
+    Established(u64),
+    /// `Disconnected` of this queue pair: the thread waits after the delivery.
+    Disconnected(u64),
+}
+
 #[derive(Default)]
 struct Gates {
-    requests_of: Option<u64>,
-    established_of: Option<u64>,
+    closed: Vec<Gate>,
     is_established_held: bool,
-    disconnected_of: Option<u64>,
 }
 
 impl Recorder {
@@ -118,33 +126,15 @@ impl Recorder {
         )
     }
 
-    /// Makes a thread that delivers a request of this listener block in the upcall from now on.
-    pub fn hold_requests_of(&self, listener: u64) {
-        self.gates.lock().unwrap().requests_of = Some(listener);
+    /// Makes threads wait at `gate` from now on.
+    pub fn hold(&self, gate: Gate) {
+        self.gates.lock().unwrap().closed.push(gate);
     }
 
-    /// Lets that thread continue.
-    pub fn release_requests(&self) {
-        self.gates.lock().unwrap().requests_of = None;
+    /// Lets the threads that wait at `gate` continue.
+    pub fn release(&self, gate: Gate) {
+        self.gates.lock().unwrap().closed.retain(|it| *it != gate);
         self.gates_changed.notify_all();
-    }
-
-    /// Makes a thread that delivers `Established` of this queue pair block before the upcall from
-    /// now on.
-    pub fn hold_established_of(&self, qp: u64) {
-        self.gates.lock().unwrap().established_of = Some(qp);
-    }
-
-    /// Lets that thread deliver the event.
-    pub fn release_established(&self) {
-        self.gates.lock().unwrap().established_of = None;
-        self.gates_changed.notify_all();
-    }
-
-    /// Makes a thread that has delivered `Disconnected` of this queue pair block in the upcall from
-    /// now on.
-    pub fn hold_disconnected_of(&self, qp: u64) {
-        self.gates.lock().unwrap().disconnected_of = Some(qp);
     }
 
     pub fn release_all(&self) {
@@ -161,26 +151,15 @@ impl Recorder {
         assert!(!wait.unwrap().1.timed_out(), "no event was reported");
     }
 
-    fn pass_request_gate(&self, listener: u64) {
-        let gates = self.gates.lock().unwrap();
-        let closed = |gates: &mut Gates| gates.requests_of == Some(listener);
-        drop(self.gates_changed.wait_while(gates, closed).unwrap());
-    }
-
-    fn pass_established_gate(&self, qp: u64) {
+    /// Waits until `gate` is open.
+    fn pass(&self, gate: Gate) {
         let mut gates = self.gates.lock().unwrap();
-        if gates.established_of == Some(qp) {
+        if matches!(gate, Gate::Established(_)) && gates.closed.contains(&gate) {
             gates.is_established_held = true;
             self.gates_changed.notify_all();
         }
-        let closed = |gates: &mut Gates| gates.established_of == Some(qp);
-        drop(self.gates_changed.wait_while(gates, closed).unwrap());
-    }
-
-    fn pass_disconnected_gate(&self, qp: u64) {
-        let gates = self.gates.lock().unwrap();
-        let closed = |gates: &mut Gates| gates.disconnected_of == Some(qp);
-        drop(self.gates_changed.wait_while(gates, closed).unwrap());
+        let is_closed = |gates: &mut Gates| gates.closed.contains(&gate);
+        drop(self.gates_changed.wait_while(gates, is_closed).unwrap());
     }
 
     pub fn socket_down(&self, token: u64) {
@@ -223,13 +202,13 @@ impl EventUpcall for Recorder {
 
     fn connection(&self, qp: QpToken, event: &ConnectionEvent) {
         if matches!(event, Event::Established { .. }) {
-            self.pass_established_gate(qp.0);
+            self.pass(Gate::Established(qp.0));
         }
         let event = event.clone();
         let is_end = event == Event::Disconnected;
         self.push(Notification::Connection { qp: qp.0, event });
         if is_end {
-            self.pass_disconnected_gate(qp.0);
+            self.pass(Gate::Disconnected(qp.0));
         }
     }
 
@@ -256,6 +235,6 @@ impl Upcall<SoftRnic> for Recorder {
             private_data: info.private_data.to_vec(),
             truncated: info.truncated,
         });
-        self.pass_request_gate(listener.0);
+        self.pass(Gate::Request(listener.0));
     }
 }
