@@ -8,9 +8,10 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use stack_tests::Finished;
 
+use super::combined;
 use super::count::Counts;
 use crate::at_once;
 use crate::job::Job;
@@ -26,7 +27,7 @@ const TEST_FAILED: i32 = 101;
 pub(super) fn run(job: impl Fn() -> Job + Sync) -> Result<Finished> {
     let listed = job().args("--list --format terse").check()?;
     let names = names_of_tests(&listed.text);
-    let combined = combine(at_once::map(AT_ONCE, &names, |name| {
+    let combined = combined(at_once::map(AT_ONCE, &names, |name| {
         result_of(name, job().args("--exact").arg(name).finish())
     }))?;
     let ran = Counts::of(&combined.text).ran();
@@ -65,17 +66,6 @@ fn result_of(name: &str, finished: Result<Finished>) -> Finished {
     }
 }
 
-/// Combines the output of the processes into that of one run.
-fn combine(parts: Vec<Finished>) -> Result<Finished> {
-    let first = parts.first().context("no test")?;
-    let failed = parts.iter().find(|part| !part.status.success());
-    Ok(Finished {
-        name: first.name.clone(),
-        status: failed.unwrap_or(first).status,
-        text: parts.iter().map(|part| part.text.as_str()).collect(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::count::{failure_reports, failures};
@@ -104,7 +94,7 @@ mod tests {
             result_of("b", Ok(finished("running 1 test\nsome words\n", 6))),
             result_of("c", Err(anyhow::anyhow!("still running"))),
         ];
-        let whole = combine(parts).unwrap();
+        let whole = combined(parts).unwrap();
         assert!(!whole.status.success());
         let counts = Counts::of(&whole.text);
         assert_eq!((counts.passed, counts.failed, counts.ran()), (1, 2, 3));

@@ -5,13 +5,15 @@ const REPORT_LINES: usize = 80;
 
 /// Sums of the `test result:` lines of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Counts {
-    pub(super) passed: usize,
-    pub(super) failed: usize,
+pub(crate) struct Counts {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
     /// Tests marked as ignored.
-    pub(super) ignored: usize,
+    pub(crate) ignored: usize,
+    /// Tests that the arguments of the run exclude.
+    pub(crate) filtered: usize,
     /// Tests that reported that they could not run here; the test harness counts them as passed.
-    pub(super) not_run: usize,
+    pub(crate) not_run: usize,
 }
 
 /// The text with which a test of `tests/` reports that it cannot run on this machine.
@@ -19,7 +21,7 @@ pub(super) const NOT_RUN: &str = "NOT RUN: ";
 
 impl Counts {
     /// Adds up the output of one or many test binaries.
-    pub(super) fn of(text: &str) -> Self {
+    pub(crate) fn of(text: &str) -> Self {
         let lines = text
             .lines()
             .filter_map(|line| line.strip_prefix("test result: "));
@@ -35,6 +37,7 @@ impl Counts {
             passed: sum.passed + number_before(line, " passed"),
             failed: sum.failed + number_before(line, " failed"),
             ignored: sum.ignored + number_before(line, " ignored"),
+            filtered: sum.filtered + number_before(line, " filtered out"),
             ..sum
         });
         Self {
@@ -44,7 +47,7 @@ impl Counts {
     }
 
     /// The number of tests that have a result.
-    pub(super) fn ran(self) -> usize {
+    pub(crate) fn ran(self) -> usize {
         self.passed + self.failed + self.ignored + self.not_run
     }
 }
@@ -59,7 +62,7 @@ fn number_before(line: &str, word: &str) -> usize {
 }
 
 /// Names of the tests that failed.
-pub(super) fn failures(text: &str) -> Vec<&str> {
+pub(crate) fn failures(text: &str) -> Vec<&str> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("test "));
     lines
         .filter_map(|line| line.strip_suffix(" ... FAILED"))
@@ -102,6 +105,7 @@ mod tests {
                 passed: 41,
                 failed: 1,
                 ignored: 3,
+                filtered: 0,
                 not_run: 0,
             }
         );

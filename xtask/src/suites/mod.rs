@@ -10,12 +10,13 @@ mod apart;
 mod count;
 mod program;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use stack_tests::Finished;
 
+pub(crate) use self::count::{Counts, failures};
 pub(crate) use self::program::SuiteProgram;
 
-use self::count::{Counts, NOT_RUN, failure_reports, failures};
+use self::count::{NOT_RUN, failure_reports};
 use crate::job::Job;
 use crate::report::Outcome;
 use crate::workspace::Workspace;
@@ -104,6 +105,17 @@ pub(crate) fn suite_under(workspace: &Workspace, name: &str, sanitizer: &str) ->
         .env("STACK_TESTS_SANITIZER", sanitizer)
         .minutes(SUITE_MINUTES);
     counted(job)
+}
+
+/// Combines the output of several test programs into that of one run.
+pub(crate) fn combined(parts: Vec<Finished>) -> Result<Finished> {
+    let first = parts.first().context("no test")?;
+    let failed = parts.iter().find(|part| !part.status.success());
+    Ok(Finished {
+        name: first.name.clone(),
+        status: failed.unwrap_or(first).status,
+        text: parts.iter().map(|part| part.text.as_str()).collect(),
+    })
 }
 
 /// Runs tests and counts them.

@@ -9,6 +9,7 @@ use stack_tests::Finished;
 
 use super::{Job, Kernel, Machine, Output};
 use crate::at_once;
+use crate::suites::{Counts, combined, failures};
 use crate::workspace::Workspace;
 
 /// The number of guests that run at the same time. Each keeps about half a processor busy.
@@ -100,62 +101,20 @@ fn print_result(part: &Part, finished: &Result<Finished>, begun: Instant) {
     }
 }
 
-/// The names of failed tests that a run lists at its end.
-fn failures(text: &str) -> impl Iterator<Item = &str> {
-    let list = text
-        .rsplit_once("\nfailures:\n")
-        .map_or("", |(_, list)| list);
-    list.lines().map_while(|line| line.strip_prefix("    "))
-}
-
+/// The beginning of the line that reports the result of a part.
 const RESULT: &str = "test result: ";
 
 /// Combines the output of the parts into that of one run.
 fn combine(parts: Vec<Finished>) -> Result<Finished> {
-    let ran: usize = parts.iter().map(|part| Count::of(&part.text).ran).sum();
-    let first = parts.first().context("no part")?;
+    let counts: Vec<Counts> = parts.iter().map(|part| Counts::of(&part.text)).collect();
+    let ran: usize = counts.iter().map(|part| part.ran()).sum();
     // Each part reports the number of all tests.
-    let all = Count::of(&first.text).all;
+    let all = counts.first().map_or(0, |part| part.ran() + part.filtered);
     ensure!(
         ran == all,
         "the parts ran {ran} of {all} tests: PARTS must name every configuration"
     );
-    let failed = parts.iter().find(|part| !part.status.success());
-    Ok(Finished {
-        name: first.name.clone(),
-        status: failed.unwrap_or(first).status,
-        text: parts.iter().map(|part| part.text.as_str()).collect(),
-    })
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Count {
-    /// Tests of this part, including ignored ones.
-    ran: usize,
-    /// Tests of all parts.
-    all: usize,
-}
-
-impl Count {
-    fn of(text: &str) -> Self {
-        let summary = text
-            .lines()
-            .rfind(|line| line.starts_with(RESULT))
-            .unwrap_or_default();
-        let number = |word: &str| -> usize {
-            let before = summary
-                .split(word)
-                .next()
-                .filter(|before| before.len() < summary.len());
-            let digits = before.and_then(|before| before.rsplit(' ').next());
-            digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
-        };
-        let ran = number(" passed") + number(" failed") + number(" ignored");
-        Self {
-            ran,
-            all: ran + number(" filtered out"),
-        }
-    }
+    combined(parts)
 }
 
 #[cfg(test)]
@@ -183,14 +142,6 @@ mod tests {
         assert_eq!(whole.text.lines().count(), 4);
         let missing = combine(vec![finished(4, 8, 0), finished(4, 8, 0)]).unwrap_err();
         assert!(missing.to_string().contains("14 of 15"), "{missing}");
-    }
-
-    #[test]
-    fn failed_tests_of_a_part_are_named() {
-        let text =
-            "\nfailures:\n\n---- a: b ----\nwhy\n\nfailures:\n    a: b\n    c: d\n\ntest result: F";
-        assert_eq!(failures(text).collect::<Vec<_>>(), ["a: b", "c: d"]);
-        assert_eq!(failures("test result: ok.").count(), 0);
     }
 
     #[test]
