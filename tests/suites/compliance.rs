@@ -50,12 +50,12 @@ struct Sentence {
     /// The part of the section that contains the sentence, such as `Description` or `USAGE`, or the
     /// call that it describes.
     part: String,
-    holder: Holder,
+    coverage: Coverage,
 }
 
 /// The coverage of a sentence.
 #[derive(Debug, Clone)]
-enum Holder {
+enum Coverage {
     /// Tests, as `crate::path::test` or `suite::path::test`.
     Tests(Vec<String>),
     /// The reason why there is no test.
@@ -90,23 +90,23 @@ fn sentences(list: &List) -> Result<Vec<Sentence>> {
 /// REASON` or `later: FEATURE`.
 fn parse(row: &str) -> Result<Sentence> {
     let fields: Vec<&str> = row.split('|').map(str::trim).collect();
-    let ["", id, part, text, holder, ""] = fields[..] else {
+    let ["", id, part, text, coverage, ""] = fields[..] else {
         bail!("not four fields");
     };
     ensure!(
-        !text.is_empty() && !holder.is_empty(),
+        !text.is_empty() && !coverage.is_empty(),
         "{id} has no text, or neither tests nor a reason"
     );
-    let reason = |kind| Some(holder.strip_prefix(kind)?.trim().to_owned());
-    let holder = match (reason("not applicable:"), reason("later:")) {
-        (Some(reason), _) => Holder::Reason(reason),
-        (None, Some(reason)) => Holder::Later(reason),
-        (None, None) => Holder::Tests(holder.split("<br>").map(test).collect::<Result<_>>()?),
+    let reason = |kind| Some(coverage.strip_prefix(kind)?.trim().to_owned());
+    let coverage = match (reason("not applicable:"), reason("later:")) {
+        (Some(reason), _) => Coverage::Reason(reason),
+        (None, Some(reason)) => Coverage::Later(reason),
+        (None, None) => Coverage::Tests(coverage.split("<br>").map(test).collect::<Result<_>>()?),
     };
     Ok(Sentence {
         id: id.to_owned(),
         part: part.to_owned(),
-        holder,
+        coverage,
     })
 }
 
@@ -232,12 +232,12 @@ fn every_sentence_has_tests_that_exist_or_a_reason() -> Result<()> {
         .collect::<Result<Vec<_>>>()?
         .concat()
     {
-        match &sentence.holder {
-            Holder::Reason(reason) | Holder::Later(reason) if reason.is_empty() => {
+        match &sentence.coverage {
+            Coverage::Reason(reason) | Coverage::Later(reason) if reason.is_empty() => {
                 faults.push(format!("{}: neither tests nor a reason", sentence.id));
             }
-            Holder::Reason(_) | Holder::Later(_) => {}
-            Holder::Tests(tests) => faults.extend(
+            Coverage::Reason(_) | Coverage::Later(_) => {}
+            Coverage::Tests(tests) => faults.extend(
                 tests
                     .iter()
                     .filter(|test| !exists(test))
@@ -318,9 +318,9 @@ fn every_test_of_the_behaviour_suites_is_named_by_a_sentence() -> Result<()> {
     let sentences = sentences(&EXTENSIONS)?;
     let named: BTreeSet<&str> = sentences
         .iter()
-        .filter_map(|sentence| match &sentence.holder {
-            Holder::Tests(tests) => Some(tests),
-            Holder::Reason(_) | Holder::Later(_) => None,
+        .filter_map(|sentence| match &sentence.coverage {
+            Coverage::Tests(tests) => Some(tests),
+            Coverage::Reason(_) | Coverage::Later(_) => None,
         })
         .flatten()
         .map(String::as_str)
