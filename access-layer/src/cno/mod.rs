@@ -193,7 +193,7 @@ impl<R: Rnic> Cno<R> {
     }
 
     /// Takes the oldest trigger. Fails if the CNO has been freed.
-    pub(crate) fn take_open(&self, inner: &mut Inner) -> DatResult<Option<Handle>> {
+    pub(crate) fn pop_trigger(&self, inner: &mut Inner) -> DatResult<Option<Handle>> {
         if inner.state.is_dead() {
             return Err(DatError::invalid_state(DAT_INVALID_STATE_CNO_DEAD));
         }

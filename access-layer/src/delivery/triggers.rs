@@ -20,11 +20,11 @@ const NOTHING: DatError = DatError::bare(DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE);
 impl<R: Rnic> Cno<R> {
     /// Implements `dat_cno_trigger`: the same as [`wait`](Self::wait) with timeout 0. Never blocks.
     pub fn take_trigger(&self) -> DatResult<Handle> {
-        if let Some(evd) = self.take_open(&mut self.lock())? {
+        if let Some(evd) = self.pop_trigger(&mut self.lock())? {
             return Ok(evd);
         }
         self.arm_and_progress();
-        self.take_open(&mut self.lock())?.ok_or(NOTHING)
+        self.pop_trigger(&mut self.lock())?.ok_or(NOTHING)
     }
 
     /// Arms the CQs, which triggers the EVDs that still hold completions, and drives the RNIC once.
@@ -48,7 +48,7 @@ impl<R: Rnic> Cno<R> {
         let mut first = (timeout_us != DAT_TIMEOUT_INFINITE)
             .then(|| Duration::from_micros(u64::from(timeout_us)));
         let result = loop {
-            match self.take_open(&mut inner) {
+            match self.pop_trigger(&mut inner) {
                 Ok(Some(evd)) => break Ok(evd),
                 Err(dead) => break Err(dead),
                 Ok(None) => {}
