@@ -49,9 +49,9 @@ pub(crate) fn announce<R: Rnic>(config: RnicConfig, table: MakeTable) -> Provide
     announce_in::<R>(&mut lock(), config, table).provider
 }
 
-/// Calls [`announce`] for an entry of the registry. Returns `None` if an entry of the same name
-/// with other parameters is in use, because an open by name could then use the settings of either
-/// entry.
+/// Calls [`announce`] for an entry of the registry. Returns `None` if a different [`Entry`] of the
+/// same name with other parameters is in use, because an open by name could then use the settings
+/// of either entry.
 pub(crate) fn enter<R: Rnic>(
     config: RnicConfig,
     entry: Entry,
@@ -74,7 +74,7 @@ pub(crate) fn enter<R: Rnic>(
     Some(known.provider)
 }
 
-/// Removes an entry that the registry no longer uses. Returns `None` if it was not in use.
+/// Removes an entry that the registry no longer uses. Returns `None` if the entry was not in use.
 pub(crate) fn leave<R: Rnic>(ia_name: &str, entry: Entry) -> Option<ProviderRef> {
     let mut announced = lock();
     let known = announced.iter_mut().find(|known| known.is::<R>(ia_name))?;

@@ -190,7 +190,8 @@ impl<R: Rnic> Srq<R> {
         self.report(DAT_SRQ_LOW_WATERMARK_EVENT);
     }
 
-    /// Called when the RNIC's queue has failed. Reports once; the endpoints fail separately.
+    /// Called when the RNIC's queue has failed. Reports the failure once; the endpoints fail
+    /// separately.
     pub fn on_failed(&self) {
         if !self.failed.swap(true, Ordering::AcqRel) {
             tracing::error!(srq = ?self.handle, "a shared receive queue failed");

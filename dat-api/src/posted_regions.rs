@@ -10,8 +10,8 @@ use crate::segment::Segment;
 /// Holds every region that was posted to one endpoint or shared receive queue, until that object is
 /// freed.
 ///
-/// Each holder has its own number, which is never reused. A region stores the number of the holder
-/// that was last added for it, so posting the same region again costs one relaxed load.
+/// Each holder has its own number, which is never reused. A region stores the number of the last
+/// holder that kept it, so posting the same region again costs one relaxed load.
 pub(crate) struct PostedRegions {
     number: u64,
     regions: Mutex<HashMap<usize, Region>>,

@@ -29,7 +29,7 @@ pub struct EpParts<R: Rnic> {
 }
 
 impl<R: Rnic> EpParts<R> {
-    /// Returns no parts, for an endpoint that the provider creates.
+    /// Creates the parts of an endpoint that the provider creates: none.
     #[must_use]
     pub fn none() -> Self {
         Self {
@@ -42,7 +42,7 @@ impl<R: Rnic> EpParts<R> {
     }
 }
 
-/// An object in use: it cannot be freed while this value exists.
+/// An object that is in use and cannot be freed while this value exists.
 #[derive(Debug)]
 pub(crate) struct Held<T> {
     object: Arc<T>,

@@ -83,7 +83,7 @@ impl CompletionType {
     }
 }
 
-/// Error: the queue was full, so the caller must end the connection request.
+/// The error that the queue was full, so the caller must end the connection request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RequestRefused;
 
@@ -328,8 +328,8 @@ impl<R: Rnic> Evd<R> {
     pub fn on_cq_ready(&self) {
         let mut inner = self.lock();
         inner.armed = false;
-        // A device shows only by its event that a message was solicited. The message may have been
-        // polled before the event, and did not end a wait then.
+        // Only this upcall shows that a message was solicited, because a completion has no such
+        // flag. The message may have been polled before the upcall, without ending the wait.
         inner.has_event |= inner.completion_type == CompletionType::Solicited;
         self.pull_to_count(&mut inner);
         inner.announced = inner.pulled.len();
@@ -600,7 +600,7 @@ impl<R: Rnic> Inner<R> {
     }
 }
 
-/// Error: no further EVD, or no EVD of this length, can be created.
+/// The error that no further EVD, or no EVD of this length, can be created.
 const NO_EVD: DatError = DatError::no_resources(DAT_RESOURCE_TEVD);
 /// The smallest length of an asynchronous EVD. Consumers pass arbitrary lengths when they open an
 /// IA, and few of them read asynchronous events at once. Each EP of a shared receive queue reports

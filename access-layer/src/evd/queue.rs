@@ -6,10 +6,10 @@ use dat_abi::DatEvent;
 
 use crate::rnic::{Completion, Rnic};
 
-/// Number of completions requested from a CQ at once.
+/// The number of completions requested from a CQ at once.
 const BATCH: usize = 32;
 
-/// Error: the own queue is full.
+/// The error that the own queue is full.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
@@ -99,7 +99,8 @@ impl Pulled {
         Some(completion)
     }
 
-    /// Takes one batch from the CQ and returns it. If it is short, the CQ is empty now.
+    /// Takes one batch of completions from the CQ and returns the batch. If the batch is shorter
+    /// than [`BATCH`], the CQ is empty.
     pub(super) fn pull<R: Rnic>(&mut self, rnic: &R, cq: &R::Cq) -> &[Completion] {
         if self.tail + BATCH > self.entries.len() {
             self.make_room();

@@ -71,9 +71,8 @@ pub fn copy(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     Ok(made)
 }
 
-/// The identity of what a descriptor refers to: all descriptors of one file or socket have the same
-/// one. A number alone does not identify a socket, because a program may close the number and get
-/// it again for another file.
+/// The identity of a file or socket, which all its descriptors have. A number alone does not
+/// identify a socket, because a program may close the number and get it again for another file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
     device: u64,
@@ -107,9 +106,9 @@ impl Identity {
     }
 }
 
-/// A descriptor of a library whose number the program may close, and use again. It is closed when
-/// this is dropped, unless it was lost: a program that closes all numbers closes those of the
-/// libraries as well, and a number that belongs to the program by now must stay open.
+/// A descriptor of a library, whose number the program may close and use again. The drop closes the
+/// descriptor, unless it was lost: a program that closes all numbers closes those of the libraries
+/// as well, and a number that the program uses again must stay open.
 #[derive(Debug)]
 pub struct OwnDescriptor {
     fd: ManuallyDrop<OwnedFd>,

@@ -18,11 +18,11 @@ use crate::alarm::Alarm;
 use crate::pending::{Choice, PendingConnections, Service};
 use crate::stream::{SdpOffload, WakeupFd};
 
-/// Only privileged programs can bind to lower ports, and a peer accepts the answer for a privileged
-/// service only if it names such a port.
+/// The first port to which every program can bind. A peer accepts the answer for a service on a
+/// privileged port only if the answer names a privileged port too.
 const UNPRIVILEGED: u16 = 1024;
 
-/// The first privileged port to use. Lower ports belong to well-known services.
+/// The lowest privileged port to use. Lower ports belong to well-known services.
 const PRIVILEGED_FROM: u16 = 600;
 
 /// The address of a service, and the socket bound to the rendezvous port.
@@ -165,7 +165,7 @@ impl SdpListener {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         pending.drop_expired(&self.service());
         if self.tcp.is_lost() {
-            // The number may be that of a listener of the program.
+            // The program has closed the descriptor and may use its number for another socket.
             return;
         }
         while !pending.is_full(self.room)

@@ -79,8 +79,8 @@ impl Asking {
         self.question.poll_timeout().unwrap_or(self.deadline)
     }
 
-    /// Receives the datagrams that have arrived. Returns the answer, once there is one. Never
-    /// waits.
+    /// Receives the datagrams that the socket has queued. Returns the answer, once there is one.
+    /// Never waits.
     pub fn step(&mut self) -> Option<Answer> {
         let mut bytes = [0; 128];
         // A flood of datagrams must not keep the caller here.
@@ -104,7 +104,7 @@ impl Asking {
         self.question.answer()
     }
 
-    /// Waits for the answer, at most until the bound. A signal does not end the wait.
+    /// Waits for the answer until the time limit. A signal does not end the wait.
     pub fn wait(mut self) -> Answer {
         loop {
             if let Some(answer) = self.step() {

@@ -8,7 +8,8 @@ use crate::portmap::message::{Kind, Message};
 /// The number of times that a Request is sent within the bound, because datagrams may be lost.
 const TRIES: u32 = 3;
 
-/// The delay before a persistent question is sent again after a denial. It doubles each time.
+/// The delay before a persistent question is sent again after the first denial. The delay doubles
+/// with each denial.
 const DENIED_MIN: Duration = Duration::from_millis(2);
 
 /// The longest delay before a persistent question is sent again.
@@ -67,7 +68,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// Asks with this Request from `now` on. The answer is `Silent` after `within`.
+    /// Creates a question that sends `request` from `now` on. The answer is `Silent` after `within`.
     #[must_use]
     pub fn new(request: Message, now: Instant, within: Duration) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! A connection request between its arrival and `accept` or `reject`.
+//! A connection request that was received and waits for `accept` or `reject`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -59,8 +59,8 @@ pub(crate) enum Move {
     /// The local carrier is in use or ready.
     Local {
         carrier: Box<LocalCarrier>,
-        /// True if the set has an event of the socket, which is read only then once the peer has
-        /// moved.
+        /// True if the epoll set has reported an event of the socket. Once the peer has moved, the
+        /// socket is read only after such an event.
         is_ready: bool,
     },
     /// The connection stays on TCP.
@@ -99,7 +99,7 @@ impl Move {
         }
     }
 
-    /// Called when the peer, which has offered, was asked.
+    /// Called when this end has asked the peer, which has offered, to map the shared memory.
     pub(crate) fn on_requested(&mut self, request: Request) {
         if let Self::Tcp = self {
             *self = Self::Requested(request);
@@ -114,7 +114,7 @@ impl Move {
         };
     }
 
-    /// Called when this end has mapped the memory of the peer, which was offered to.
+    /// Called when this end, which has offered, has mapped the memory of the peer.
     pub(crate) fn on_adopted(&mut self, carrier: LocalCarrier) {
         if let Self::Offered { .. } = self {
             *self = Self::local(carrier);

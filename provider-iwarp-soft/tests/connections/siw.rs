@@ -14,8 +14,8 @@ const SIW_REPLY: &str = "4d504120 49442052 65702046 72616d65 50020004 80108004";
 /// A Send of no bytes, first of its queue, with CRC.
 const SEND: &str = "00124143 00000000 00000000 00000001 00000000 587be8c4";
 
-/// Starts a consumer that connects to a socket of ours. Returns the bytes that it has sent: its
-/// Request.
+/// Makes a side connect to a socket of the test. Returns the side, the socket, and the Request that
+/// the side has sent.
 fn connecting<'n>(node: &'n Node) -> (Side<'n>, TcpStream, Vec<u8>) {
     let client = node.side(10);
     let mut raw = client.connect_to_raw(b"");
@@ -24,7 +24,7 @@ fn connecting<'n>(node: &'n Node) -> (Side<'n>, TcpStream, Vec<u8>) {
     (client, raw, request)
 }
 
-/// Connects a consumer as to siw; its first FPDU was received.
+/// Makes a side connect to a socket that replies as siw, and reads the side's first FPDU.
 fn connected<'n>(node: &'n Node) -> (Side<'n>, TcpStream) {
     let (client, mut raw, _) = connecting(node);
     raw.write_all(&hex(SIW_REPLY)).unwrap();
@@ -33,7 +33,7 @@ fn connected<'n>(node: &'n Node) -> (Side<'n>, TcpStream) {
     (client, raw)
 }
 
-/// True if the other side receives bytes of `raw` without resetting it.
+/// Returns true if the peer of `raw` receives bytes and does not reset the connection.
 fn is_not_reset(raw: &mut TcpStream) -> bool {
     let mut scrap = [0; 64];
     for _ in 0..5 {
@@ -84,7 +84,7 @@ fn a_cancelled_attempt_ends_by_a_fin_and_not_by_a_reset() {
 fn a_reply_with_a_length_that_has_wrapped_is_answered_by_a_fin_and_not_by_a_reset() {
     let a = Node::new("lo 0");
     let (client, mut raw, _) = connecting(&a);
-    // 252 bytes of a consumer of siw: the length wraps, the bytes are sent.
+    // A consumer of siw has passed 252 bytes: siw sends the bytes, and a length that has wrapped.
     let mut reply = hex("4d504120 49442052 65702046 72616d65 50020000 80108004");
     reply.extend([0; 252]);
     raw.write_all(&reply).unwrap();
@@ -106,7 +106,7 @@ fn the_first_frame_is_repeated_while_the_peer_is_silent() {
     drop(client);
 }
 
-/// A siw that offers an empty Read as its only kind, and misses it.
+/// Siw may permit only an empty Read as the first frame, and leave that Read unanswered.
 #[test]
 fn a_first_read_that_is_not_answered_is_followed_by_an_empty_write() {
     let a = Node::new("lo 0 peer_to_peer=read");
@@ -127,7 +127,7 @@ fn the_first_frame_is_not_repeated_to_a_peer_that_has_sent_a_frame() {
     client.recv(0, &[]);
     raw.write_all(&hex(SEND)).unwrap();
     assert_eq!(client.received().byte_len, 0);
-    // The client repeated the frame if this test was late.
+    // The client has repeated the frame if this test was slow.
     raw.set_nonblocking(true).unwrap();
     while raw.read(&mut [0; 20]).is_ok() {}
     raw.set_nonblocking(false).unwrap();

@@ -81,7 +81,7 @@ fn dissector() -> Result<Option<Dissector>> {
     Ok(None)
 }
 
-/// Returns all fields, with 1 for the texts of faults.
+/// Replaces the texts of faults by 1.
 fn without_texts(mut fields: Fields) -> Fields {
     for (name, values) in &mut fields {
         if name.starts_with("expert.") {
@@ -203,7 +203,7 @@ fn segments_of_other_protocols_are_ignored() -> Result<()> {
     let mut pcap = Pcap::new();
     pcap.start_up(&frame_writer::request(&[]), &frame_writer::reply(&[]));
     pcap.sends(Sender::Client, &[b"a message of another protocol"]);
-    // The last ones have the form of messages.
+    // The faults after the first six have the form of messages, so they would be shown.
     for fault in &FAULTS[..6] {
         pcap.sends(fault.by, &[&fault.bytes()]);
     }
@@ -235,7 +235,8 @@ fn all(shown: &[Fields], name: &str) -> Vec<String> {
     values.flatten().cloned().collect()
 }
 
-/// Writes a capture and returns the fields of each packet; `None` if this tshark runs no scripts.
+/// Writes a capture and returns the fields of each packet, and the texts that describe the packets;
+/// `None` if this tshark runs no scripts.
 fn shown(pcap: &Pcap, options: Option<&str>) -> Result<Option<(Vec<Fields>, Vec<String>)>> {
     let Some(dissector) = dissector()? else {
         return Ok(None);

@@ -67,7 +67,7 @@ fn run() -> Result<()> {
     program.run(DEADLINE).map(drop)
 }
 
-/// Runs as that process, if the command line says so.
+/// Does the work of the process with all providers, if the command line has [`ARGUMENT`].
 pub(crate) fn main() -> Option<ExitCode> {
     if env::args().nth(1).as_deref() != Some(ARGUMENT) {
         return None;

@@ -12,7 +12,7 @@ use super::kinds::Kind::{self, *};
 use super::kinds::{PAYLOAD, TARGET_AT, Target, harmless};
 use super::victim::{RECEIVE_AT, SINK_AT, Victim};
 
-/// A value that a field is given.
+/// The new value of a field.
 #[derive(Clone, Copy)]
 enum Value {
     Is(u128),

@@ -28,7 +28,7 @@ pub(crate) struct Lane {
     discipline: Option<&'static str>,
 }
 
-/// As fast as the kernel moves packets.
+/// A link whose speed is limited only by the kernel.
 pub(crate) const FAST: Lane = Lane {
     near: "near",
     near_address: Ipv4Addr::new(192, 0, 2, 1),

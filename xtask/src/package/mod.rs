@@ -173,7 +173,7 @@ impl Sources {
 struct Epoch {
     /// Seconds since 1970, in decimal.
     seconds: String,
-    /// That time in the form of mail, for the changelog.
+    /// The time in the format of mail headers, for the changelog.
     date: String,
 }
 

@@ -1,7 +1,7 @@
 //! A stream in full operation: DDP and RDMAP in both directions.
 //!
 //! [`Connection`] is split by direction: `outbound.rs` makes FPDUs, `inbound.rs` judges complete
-//! segments, `prediction.rs` judges segments that are placed while they arrive, `ending.rs` ends
+//! segments, `prediction.rs` judges segments that are placed while they are received, `ending.rs` ends
 //! streams, `state.rs` defines the states, `agreement.rs` is the agreement between two ends of this
 //! implementation, `carrier.rs` the move from TCP to another carrier, and `send_queue.rs` and
 //! `requests.rs` hold requests in flight.
@@ -40,17 +40,18 @@ pub struct Config {
     pub role: Role,
     /// The longest ULPDU to transmit ([`fpdu::mulpdu`]); kept within the bounds of RFC 5044.
     pub mulpdu: usize,
-    /// Reads and atomics of the peer to hold. A peer may exceed it up to the next power of two,
-    /// because siw rounds up what was announced.
+    /// The number of the peer's reads and atomics to hold. A peer may exceed the number up to the
+    /// next power of two, because siw rounds up the announced number.
     pub ird: u16,
-    /// Reads and atomics to have outstanding.
+    /// The number of own reads and atomics that may be outstanding.
     pub ord: u16,
     /// Peer-to-peer mode: the kind of the initiator's first FPDU.
     pub rtr: Option<RtrKind>,
-    /// Work requests that may be uncompleted.
+    /// The maximum number of uncompleted work requests.
     pub send_queue_len: usize,
-    /// Atomics and Immediate Data (RFC 7306). Not negotiated on the wire; without it a peer that
-    /// sends them gets "unexpected opcode".
+    /// True if atomics and Immediate Data (RFC 7306) are permitted. The start-up frames do not
+    /// negotiate them; if they are not permitted, a peer that sends one receives "unexpected
+    /// opcode".
     pub rfc7306: bool,
     /// The implementation of the peer.
     pub peer: Peer,
@@ -151,7 +152,7 @@ impl Connection {
     }
 
     /// Changes the longest ULPDU for FPDUs to come, for example when the segment size changes.
-    /// It has no effect once both ends have agreed on a length ([`Self::offer`]).
+    /// The call has no effect once both ends have agreed on a length ([`Self::offer`]).
     pub fn set_mulpdu(&mut self, mulpdu: usize) {
         if self.agreed_ulpdu().is_none() {
             self.config.mulpdu = mulpdu.clamp(fpdu::MULPDU_MIN, fpdu::MULPDU_MAX);
@@ -199,7 +200,7 @@ impl Connection {
     }
 
     /// Takes the next work request that was not carried out. Valid after the stream has ended and
-    /// the engine has released all payload. Call [`Self::poll_completion`] until it is empty first.
+    /// the engine has released all payload. Call [`Self::poll_completion`] until it returns `None` first.
     pub fn poll_flushed(&mut self) -> Option<Completion> {
         if self.state.has_ended() {
             self.send_queue.pop_flushed()

@@ -35,7 +35,7 @@ pub(super) enum Pending {
     },
     Atomic {
         request_id: u32,
-        /// `None` until the engine has executed it.
+        /// The value before the operation; `None` until the engine has executed the operation.
         original: Option<u64>,
     },
 }

@@ -94,8 +94,7 @@ pub(super) fn items(host: &Host, devices: &[Device], lines: &[Line]) -> Vec<Item
     items
 }
 
-/// Checks the file of each device. A device of which the kernel shows no file is a module that is
-/// not loaded.
+/// Checks the file of each device. If the kernel offers no such file, a module is not loaded.
 fn verbs_files(host: &Host) -> Item {
     let names = host.names(VERBS_CLASS).into_iter();
     let names: Vec<String> = names.filter(|name| name.starts_with("uverbs")).collect();
@@ -116,6 +115,7 @@ fn verbs_files(host: &Host) -> Item {
     })
 }
 
+/// Checks that the device file `name`, which belongs to the kernel module `module`, can be opened.
 fn file(host: &Host, name: &str, module: &str) -> Item {
     let path = Path::new(FILES).join(name);
     match host.may_use(&path) {
@@ -141,16 +141,18 @@ fn file(host: &Host, name: &str, module: &str) -> Item {
 
 /// Checks that a line of a provider for RDMA devices names the device.
 fn registered(device: &Device, lines: &[Line]) -> Item {
-    let names_it = |line: &&Line| {
+    let is_for_device = |line: &&Line| {
         let Some(word) = line.params.split_ascii_whitespace().next() else {
             return false;
         };
-        let is_its = |names: &[String]| names.iter().any(|name| name == word);
+        let is_one_of = |names: &[String]| names.iter().any(|name| name == word);
         line.is_used()
             && !is_software(line)
-            && (word == device.name || is_its(&device.net_devices) || is_its(&device.addresses))
+            && (word == device.name
+                || is_one_of(&device.net_devices)
+                || is_one_of(&device.addresses))
     };
-    match lines.iter().find(names_it) {
+    match lines.iter().find(is_for_device) {
         Some(line) => Item::passed(
             SUBJECT,
             format!("line {} registers {}", line.number, device.name),

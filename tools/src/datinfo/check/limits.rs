@@ -14,7 +14,9 @@ const MEMLOCK_MIN: u64 = 64 << 20;
 /// The least number of descriptors that a process must be able to open. An offloaded connection
 /// takes up to seven.
 const NOFILE_MIN: u64 = 1024;
-/// The length in bytes of the longest shared memory that a library creates.
+/// The least size, in bytes, up to which a process must be able to extend a file. The limit applies
+/// to shared memory too; the longest that a library creates is the page of a program under
+/// `opsrun`, with 6 MiB.
 const FSIZE_MIN: u64 = 16 << 20;
 
 /// The name of the limit of descriptors in `limits.conf(5)`, and a value that is enough. The limit
