@@ -80,28 +80,11 @@ impl RemoteRegion {
     /// shows whether the peer allows it.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::ENCODED_LEN]) -> Self {
-        let [
-            a0,
-            a1,
-            a2,
-            a3,
-            a4,
-            a5,
-            a6,
-            a7,
-            l0,
-            l1,
-            l2,
-            l3,
-            c0,
-            c1,
-            c2,
-            c3,
-        ] = *bytes;
+        let word = |at| u32::from_be_bytes(std::array::from_fn(|index| bytes[at + index]));
         Self {
-            addr: u64::from_be_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
-            len: u32::from_be_bytes([l0, l1, l2, l3]),
-            context: u32::from_be_bytes([c0, c1, c2, c3]),
+            addr: u64::from(word(0)) << 32 | u64::from(word(4)),
+            len: word(8),
+            context: word(12),
         }
     }
 
