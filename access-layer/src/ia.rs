@@ -22,8 +22,8 @@ use crate::users::User;
 
 /// An object that its IA can end without a call of the consumer.
 pub trait Child: Object {
-    /// Releases the objects that this object uses, and removes this object from the IA. Called once,
-    /// after its handle was retired.
+    /// Releases the objects that this object uses, and removes this object from the IA. Called
+    /// once, after the handle of this object was retired.
     fn on_retired(this: &Pinned<Self>)
     where
         Self: Sized;

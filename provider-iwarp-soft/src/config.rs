@@ -51,7 +51,7 @@ const FPDU_MAX: usize = 64768;
 /// longer frames gain nothing.
 const FPDU_DEFAULT: usize = 16 * 1024 + 18;
 /// The longest ULPDU between own ends if nothing is copied or checksummed. Fewer frames mean fewer
-/// system calls for a receiver that places frames as they arrive.
+/// system calls for a receiver that places frames while it receives them.
 const FPDU_DIRECT: usize = FPDU_MAX;
 /// The default time for retries of a refused connect: sufficient for a peer that starts at the same
 /// moment to reach its `listen`.

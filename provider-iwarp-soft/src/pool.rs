@@ -1,11 +1,11 @@
 //! Staging buffers.
 //!
 //! Every drive of a connection may need one buffer for received bytes and one in which it assembles
-//! frames. A connection without a partial frame that no consumer polls owns none, so ten thousand
-//! idle connections cost none. The engine takes the buffers of a consumer that has stopped polling.
-//! A thread that makes progress keeps one spare buffer to itself, which makes the usual take and
-//! return two moves of a pointer without a lock. All other spare buffers are in one small pool of
-//! the process.
+//! frames. A connection owns no buffer while it has no partial frame and no consumer polls it, so
+//! ten thousand idle connections need no buffer. The engine takes the buffers of a consumer that
+//! has stopped polling. A thread that makes progress keeps one spare buffer to itself, which makes
+//! the usual take and return two moves of a pointer without a lock. All other spare buffers are in
+//! one small pool of the process.
 
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -39,7 +39,8 @@ impl Staging {
     }
 
     /// Makes the C library register now that this thread's spare buffer is freed with the thread.
-    /// This happens at the first use, needs memory, and ends the process if there is none.
+    /// Without this call the first use registers it. The registration needs memory, and ends the
+    /// process if there is none.
     pub(crate) fn prepare_thread() {
         let _ = OWN.try_with(|_| ());
     }

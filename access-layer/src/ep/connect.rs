@@ -1,8 +1,7 @@
 //! Connecting, accepting and ending, and the RNIC's events for them.
 //!
 //! Every start has three steps: change the state under the lock, call the RNIC without the lock,
-//! and undo the change if the RNIC refuses. An event may arrive before the call of the RNIC
-//! returns.
+//! and undo the change if the RNIC refuses. The RNIC may report an event before its call returns.
 
 use std::io;
 use std::net::SocketAddr;

@@ -239,7 +239,7 @@ impl<R: Rnic> Ep<R> {
     }
 
     /// Implements `dat_ep_recv_query`: returns the number of receives that the endpoint holds and
-    /// that have not completed, and the number of these over which arriving messages are spread.
+    /// that have not completed, and the number of these over which later messages are spread.
     /// The two are equal: a stream delivers messages in order, and without a shared receive queue
     /// the endpoint holds every posted receive.
     pub fn recv_query(&self) -> DatResult<(DatCount, DatCount)> {

@@ -147,7 +147,7 @@ impl State {
 ///
 /// An abrupt disconnect does not wait for the RNIC's report: the endpoint is disconnected when the
 /// call returns, and the consumer may reset and connect it at once. The report for the old
-/// connection may then arrive during the next connection. The RNIC reports exactly one end for each
+/// connection may then be received during the next one. The RNIC reports exactly one end for each
 /// connection, in order, so the count of missing reports identifies the connection of a report.
 #[derive(Debug)]
 pub(crate) struct Machine {

@@ -9,7 +9,7 @@
 //!    |     consumers sleeps                 wake-up, or another polls   |
 //!    '--- wakes after the end of the timer, or a second sleeps ---------'
 //!
-//!        records arrive, no consumer calls
+//!        records are received, no consumer calls
 //!  ENGINE ─────────────────────────────> SPINNER
 //!    ^                                    |
 //!    '-- slices without a record,  -------'

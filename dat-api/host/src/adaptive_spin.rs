@@ -9,7 +9,7 @@ const FAILURES_MAX: u32 = 8;
 /// The history of the waits of one consumer, or on one stream.
 ///
 /// A spin takes the processor from the other thread if the scheduler keeps both threads on one
-/// processor. The answer then arrives only when the spinning thread sleeps. Each consecutive
+/// processor. The answer is then sent only when the spinning thread sleeps. Each consecutive
 /// failure doubles the number of waits that sleep without a spin. Usually one thread waits with one
 /// history; a count lost between two threads does no harm.
 #[derive(Debug)]
@@ -52,14 +52,14 @@ impl AdaptiveSpin {
         pause == 0
     }
 
-    /// Called when the completion arrived during the spin.
+    /// Called when the spin has found the completion.
     pub fn on_success(&self) {
         if self.failures.load(Ordering::Relaxed) > 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Called when no completion arrived during the spin.
+    /// Called when the spin has found no completion.
     pub fn on_failure(&self) {
         let failures = (self.failures.load(Ordering::Relaxed) + 1).min(FAILURES_MAX);
         self.failures.store(failures, Ordering::Relaxed);

@@ -253,7 +253,7 @@ fn body_of(bytes: &[u8], kind: u8) -> Result<&[u8], Malformed> {
 pub(crate) struct Incoming(Vec<u8>);
 
 impl Incoming {
-    /// Receives the bytes that have arrived. Returns the message once it is complete.
+    /// Receives the bytes that the socket has queued. Returns the message once it is complete.
     ///
     /// # Errors
     /// `ECONNRESET` if the peer has closed, the error of [`Malformed`] for bytes that are no

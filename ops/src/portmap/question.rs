@@ -68,7 +68,8 @@ pub struct Question {
 }
 
 impl Question {
-    /// Creates a question that sends `request` from `now` on. The answer is `Silent` after `within`.
+    /// Creates a question that sends `request` from `now` on. The answer is `Silent` after
+    /// `within`.
     #[must_use]
     pub fn new(request: Message, now: Instant, within: Duration) -> Self {
         Self {

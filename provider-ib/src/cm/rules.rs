@@ -171,15 +171,15 @@ pub(super) fn call_failed(error: &io::Error) -> Refused<'static> {
     }
 }
 
-/// Returns the machine's event for an event of the connection manager that carries no data besides
-/// its type.
+/// Returns the machine's event for an event of the connection manager that carries no data in
+/// addition to its type.
 ///
 /// Replies and rejects carry private data, and requests begin a connection, so other code handles
 /// them. That code passes an establishment here if its status is an error: qedr reports a failed
 /// start-up to the accepting end as established, and closes the connection next. The result is
 /// `None` also for events without effect: multicast, a changed link address (the path still leads
 /// to the peer, or the connection fails by itself), and the end of the time in which late packets
-/// of an old connection may arrive (its id is destroyed by then).
+/// of an old connection may be received (its id is destroyed by then).
 pub(super) fn plain_event(kind: rdma_cm_event_type, failed: bool) -> Option<Event> {
     Some(match kind {
         RDMA_CM_EVENT_ADDR_RESOLVED => Event::AddressResolved,

@@ -42,8 +42,8 @@ pub enum TransmitPayload {
         /// Number of bytes, at least 1.
         len: u32,
     },
-    /// A range of registered memory that the peer reads. The range was checked when the request
-    /// arrived. If the registration has ended since, call [`crate::Connection::refuse_response`]
+    /// A range of registered memory that the peer reads. The range was checked when the request was
+    /// received. If the registration has ended since, call [`crate::Connection::refuse_response`]
     /// instead of transmitting this FPDU.
     ReadResponse {
         /// The STag the peer reads from.

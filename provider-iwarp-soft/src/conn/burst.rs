@@ -45,7 +45,7 @@ impl Burst {
 
     /// Called before a pass. Returns true if the pass sends the held requests and receives nothing:
     /// the consumer polls for the completions of requests that it has just posted. It receives them
-    /// without another system call; data that has arrived meanwhile is received in its next poll.
+    /// without another system call; data that the socket has queued is received in its next poll.
     pub(crate) fn defers_receive(&mut self) -> bool {
         let defers = self.is_held && !self.must_receive;
         self.must_receive |= defers;

@@ -12,7 +12,7 @@
 //! An armed connection is in the set of its adapter, so a thread that sleeps on the set or polls it
 //! is notified. A polled connection is driven by every thread that polls. If the peer sends its
 //! segments through the socket, the socket is then removed from the set: even an entry without
-//! interest costs a call and two locks in the kernel for every arrival.
+//! interest costs a call and two locks in the kernel for every received segment.
 //!
 //! The place is part of the connection and changes under its lock.
 

@@ -24,7 +24,7 @@ use super::{Effects, Link, Mode, Qp, lock};
 const STEPS_MAX: usize = 8;
 
 impl Qp {
-    /// Does work and contains its panic, so that the engine's thread survives. A panic ends the
+    /// Does work and contains its panic, so that the engine's thread continues. A panic ends the
     /// connection: it may be between two states, and no thread would poll its socket again.
     pub(super) fn or_fail(
         &self,
@@ -232,7 +232,7 @@ impl Qp {
     }
 
     /// Begins full operation. `private_data` is the peer's, for `Established`. With `None` the
-    /// first FPDU, which must arrive within `timeout`, causes `Established`.
+    /// first FPDU, which must be received within `timeout`, causes `Established`.
     pub(crate) fn on_connected(
         &self,
         link: &mut Link,

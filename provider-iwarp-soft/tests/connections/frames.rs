@@ -253,7 +253,7 @@ fn a_terminate_message_fails_the_read_that_it_quotes() {
     }
 }
 
-/// A time in which bytes in flight arrive.
+/// A time in which bytes in flight are received.
 const SILENCE: Duration = Duration::from_millis(100);
 
 /// Makes `raw` a peer that has sent something: the first frame is not repeated for it any more.

@@ -1,15 +1,14 @@
 //! The control protocol between the two processes: lines over the child's pipes.
 //!
 //! ```text
-//! child   ready <raw port> <adapter address> <qualifier>    once
-//! parent  run|count|copies|weigh|time <stack> <case> <count>  count: system calls are counted;
-//!                                             copies: bytes copied are; weigh: memory is; time:
-//!                                             processor time is, in microseconds
-//! child   go                                  armed for the sample
+//! child   ready <raw port> <adapter address> <qualifier>    once, at the start
+//! parent  run|count|copies|weigh|time <stack> <case> <count>
+//! child   go                                  the child is armed for the sample
 //! parent  end                                 the parent has finished its side
-//! child   done <what was counted, or ->       so has the child
+//! child   done <quantity, or ->               the child has finished its side
 //! ```
 //!
+//! The first word of the parent's line selects the quantity that the child counts ([`Counted`]).
 //! The child exits when its input ends. The parent reads `failed <why>` if the child cannot
 //! continue.
 

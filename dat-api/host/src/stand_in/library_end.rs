@@ -28,7 +28,8 @@ impl LibraryEnd {
         to(self.socket.into_owned()?).map(Self::new)
     }
 
-    /// Shows that data arrived: `IN`, and an edge even if the last announcement is still unread.
+    /// Shows that data was received: `IN`, and an edge even if the last announcement is still
+    /// unread.
     ///
     /// Call this after the bytes can be read. The call does nothing while many announcements are
     /// unread, because the pair shows `IN` then anyway.
@@ -41,7 +42,7 @@ impl LibraryEnd {
         })
     }
 
-    /// Shows that urgent data arrived: `PRI`, with `IN`.
+    /// Shows that urgent data was received: `PRI`, with `IN`.
     pub fn announce_urgent(&self) -> io::Result<()> {
         self.signal(SendFlags::OOB)
     }

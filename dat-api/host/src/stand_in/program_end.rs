@@ -95,8 +95,8 @@ pub fn close_window(program: impl AsFd, signals: &Signals) -> io::Result<()> {
 /// Removes announcements. With `all`, because the program has found nothing to read, removes all of
 /// them. Otherwise there is more to read, and one of them stays.
 ///
-/// After removing all of them the caller must check once more for arrivals, and announce again if
-/// there are some.
+/// After removing all of them the caller must check once more for received data, and announce again
+/// if there is some.
 pub fn consume(program: impl AsFd, signals: &Signals, all: bool) -> io::Result<()> {
     let mut bytes = [0; crate::stand_in::signals::ANNOUNCED_MAX as usize];
     let wanted = if all {

@@ -1,9 +1,9 @@
 //! A stream in full operation: DDP and RDMAP in both directions.
 //!
 //! [`Connection`] is split by direction: `outbound.rs` makes FPDUs, `inbound.rs` judges complete
-//! segments, `prediction.rs` judges segments that are placed while they are received, `ending.rs` ends
-//! streams, `state.rs` defines the states, `agreement.rs` is the agreement between two ends of this
-//! implementation, `carrier.rs` the move from TCP to another carrier, and `send_queue.rs` and
+//! segments, `prediction.rs` judges segments that are placed while they are received, `ending.rs`
+//! ends streams, `state.rs` defines the states, `agreement.rs` is the agreement between two ends of
+//! this implementation, `carrier.rs` the move from TCP to another carrier, and `send_queue.rs` and
 //! `requests.rs` hold requests in flight.
 
 mod agreement;
@@ -200,7 +200,8 @@ impl Connection {
     }
 
     /// Takes the next work request that was not carried out. Valid after the stream has ended and
-    /// the engine has released all payload. Call [`Self::poll_completion`] until it returns `None` first.
+    /// the engine has released all payload. Call [`Self::poll_completion`] until it returns `None`
+    /// first.
     pub fn poll_flushed(&mut self) -> Option<Completion> {
         if self.state.has_ended() {
             self.send_queue.pop_flushed()

@@ -127,7 +127,7 @@ impl Responder {
     }
 
     /// Makes the accepting Reply. Nothing else may be sent until the first FPDU of the initiator
-    /// has arrived; [`crate::Connection`] enforces that.
+    /// was received; [`crate::Connection`] enforces that.
     pub fn accept(
         &self,
         request: &RequestInfo,

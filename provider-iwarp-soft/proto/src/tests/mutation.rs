@@ -36,7 +36,7 @@ fn engine(role: Role) -> Engine {
     engine
 }
 
-/// Checks that the engine survives the segment, and a later segment too.
+/// Checks that neither the segment nor a repetition of it makes the engine panic.
 fn handle_without_panic(role: Role, segment: &[u8]) {
     let mut engine = engine(role);
     for _ in 0..2 {

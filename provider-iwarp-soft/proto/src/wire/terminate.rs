@@ -139,8 +139,8 @@ pub fn emit(
     CONTROL_LEN + SEGMENT_LEN + headers.len()
 }
 
-/// The state of the receiver's stream. It resolves the few byte patterns that mean different things
-/// in the two layouts.
+/// The state of the receiver's stream. [`parse`] needs the state for the few byte patterns that
+/// mean different things in the two layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
     /// The Terminate is the first FPDU of the peer.

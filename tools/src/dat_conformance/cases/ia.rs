@@ -52,7 +52,7 @@ fn attributes(side: &mut Side<'_>) -> Result<()> {
         ("max_rdma_size", attr.max_rdma_size),
         ("max_lmr_block_size", attr.max_lmr_block_size),
     ] {
-        ensure!(len >= 1 << 20, "{what} {len}");
+        ensure!(len >= 1 << 20, "{what} is {len}, less than 1 MiB");
     }
     Ok(())
 }

@@ -218,7 +218,7 @@ impl Consumer {
     }
 
     /// Prefetches the line after the polled word. The second line of a record of two lines is often
-    /// written first, so it arrives while the first is still awaited.
+    /// written first, so it is in the cache when the first is written.
     #[inline]
     fn prefetch_second_line(&self) {
         let second = (self.offset() + LINE) & (self.half.len() - 1);
