@@ -122,6 +122,17 @@ impl OwnDescriptor {
         Identity::of_number(self.fd.as_raw_fd()).ok() != self.identity
     }
 
+    /// Returns the descriptor.
+    ///
+    /// # Errors
+    /// `EBADF` if the program has closed the number.
+    pub fn get(&self) -> Result<BorrowedFd<'_>, Errno> {
+        match self.is_lost() {
+            true => Err(Errno::BADF),
+            false => Ok(self.as_fd()),
+        }
+    }
+
     /// Adds one to the counter of this `eventfd`, unless the descriptor was lost: the number may be
     /// that of a file of the program. A full counter stays as it is, and is readable.
     pub fn count_up(&self) {
@@ -212,13 +223,14 @@ mod tests {
     #[test]
     fn a_number_of_another_file_stays_open() {
         let own = OwnDescriptor::from(OwnedFd::from(File::open("/dev/null").unwrap()));
-        assert!(!own.is_lost());
+        assert!(!own.is_lost() && own.get().is_ok());
         let own = OwnDescriptor::from(own.into_owned().unwrap());
         let number = own.as_raw_fd();
         let root = OwnedFd::from(File::open("/").unwrap());
         // SAFETY: both numbers are open, and the test owns them.
         assert_eq!(unsafe { libc::dup2(root.as_raw_fd(), number) }, number);
         assert!(own.is_lost());
+        assert_eq!(own.get().unwrap_err(), Errno::BADF);
         assert_eq!(own.into_owned().unwrap_err(), Errno::BADF);
         // SAFETY: the number is that of the duplicate above, which nothing else owns.
         let other = unsafe { OwnedFd::from_raw_fd(number) };
