@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -107,7 +107,7 @@ fn close_copy(fd: c_int) {
 }
 
 /// Makes a descriptor number of the program refer to the kernel object of `with`.
-pub(crate) fn replace(with: &OwnedFd, fd: c_int, flags: Flags) -> Result<(), Errno> {
+pub(crate) fn replace(with: impl AsFd, fd: c_int, flags: Flags) -> Result<(), Errno> {
     let mut dup = DupFlags::empty();
     dup.set(DupFlags::CLOEXEC, flags.close_on_exec);
     // SAFETY: the number belongs to the program, and `ManuallyDrop` prevents that it is closed

@@ -121,3 +121,28 @@ for answers in (True, False):
     assert seen in (errno.ECONNREFUSED, errno.ECONNRESET), seen
     assert client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
     client.close()
+
+# A program that closes all numbers while a socket connects, and uses the numbers again, keeps its files.
+for answers in (True, False):
+    with Server(answers) as server:
+        child = os.fork()
+        if child == 0:
+            client, _ = dial(server)
+            own = socket.socket()
+            closed = []
+            for number in map(int, os.listdir("/proc/self/fd")):
+                if number > 2 and number not in (client.fileno(), own.fileno()):
+                    try:
+                        os.close(number)
+                        closed.append(number)
+                    except OSError:
+                        pass  # The list itself.
+            for number in closed:
+                os.dup2(own.fileno(), number)
+            assert refused(lambda: client.setsockopt(*NODELAY, 1)) == errno.EBADF
+            client.close()
+            assert own.getsockopt(*NODELAY) == 0
+            for number in closed:
+                assert os.path.sameopenfile(number, own.fileno()), number
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0

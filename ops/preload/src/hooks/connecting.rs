@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use libc::socklen_t;
 use rustix::io::Errno;
 
+use crate::process::errno::ToC as _;
 use crate::process::{guard, is_nonblocking};
 use crate::setup::background;
 use crate::socket::undecided::Undecided;
@@ -44,13 +45,13 @@ fn undecided_error(undecided: &dyn Undecided, trying: Errno, failed: Errno) -> O
     })
 }
 
-/// Makes a call about names or options on the TCP socket that keeps them. `None`: the connection is
-/// decided.
+/// Makes a call about names or options on the TCP socket that keeps them. It fails with `EBADF` if
+/// the program has closed the number of that socket. `None`: the connection is decided.
 pub(super) fn by_tcp(fd: c_int, call: impl Fn(c_int) -> c_int) -> Option<c_int> {
     let undecided = table::undecided(fd)?;
     let mut result = None;
-    undecided.with_tcp(&mut |tcp| result = Some(call(tcp.as_raw_fd())));
-    result
+    let is_undecided = undecided.with_tcp(&mut |tcp| result = Some(call(tcp.as_raw_fd())));
+    result.or_else(|| is_undecided.then(|| Err::<(), _>(Errno::BADF).to_c()))
 }
 
 /// Writes the value of `SO_ERROR`, whose size is `len`.

@@ -1,12 +1,5 @@
 //! A connect without blocking, which continues on the event thread.
 //!
-//! ```text
-//! Trying ── a protocol connects ──> Over
-//!   │ └──── the switch chooses TCP ──> Tcp ── connected, or unwatched ──> Over
-//!   └────── neither, TCP is not permitted ──> Failed ── the program connects again ──> Over
-//! ```
-//! A close of the descriptor leads from each state to `Over`.
-//!
 //! Meanwhile the program's descriptor is one end of a pair, which no poll reports ready. If the
 //! switch chooses TCP, the TCP socket of the program gets its number back. A thread that waits for
 //! the pair at that moment is woken when TCP has connected.
@@ -14,7 +7,7 @@
 use std::ffi::c_int;
 use std::mem;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
@@ -35,6 +28,7 @@ use crate::events::{EventHandler, event_thread};
 use crate::process::signals_blocked::SignalsBlocked;
 use crate::process::{self, guard};
 use crate::registrations::Registrations;
+use crate::setup::attempt::Attempt;
 use crate::sharing::exposing;
 use crate::socket::room;
 use crate::socket::undecided::Undecided;
@@ -57,22 +51,22 @@ pub(super) struct Subject {
     pub(super) family: Family,
     pub(super) remote: SocketAddr,
     /// The program's TCP socket, which reserves the port.
-    pub(super) tcp: Arc<OwnedFd>,
+    pub(super) tcp: Arc<OwnDescriptor>,
 }
 
-enum State {
-    Trying(Box<Trying>),
-    /// TCP connects the socket, which has its number again.
-    Tcp(Pair, Arc<OwnedFd>),
-    /// The attempt has failed with this error, which is 0 once the program has received it.
-    Failed(i32, Arc<OwnedFd>),
-    Over,
+struct State {
+    attempt: Attempt,
+    held: Held,
 }
 
-struct Trying {
-    connecting: Connecting<'static>,
-    pair: Pair,
-    tcp: Arc<OwnedFd>,
+/// The objects of an attempt, until it is over.
+#[derive(Default)]
+struct Held {
+    /// Present while a protocol tries to connect.
+    connecting: Option<Connecting<'static>>,
+    /// Present until the pair shows a failure.
+    pair: Option<Pair>,
+    tcp: Option<Arc<OwnDescriptor>>,
 }
 
 /// The library's end of the pair, and what it shows.
@@ -126,10 +120,10 @@ pub(super) fn begin(
         identity: Identity::of(&program)?,
     };
     let fd = of.fd;
-    let trying = Trying {
-        connecting,
-        pair,
-        tcp: of.tcp,
+    let held = Held {
+        connecting: Some(connecting),
+        pair: Some(pair),
+        tcp: Some(of.tcp),
     };
     let background = Arc::new_cyclic(|me| Background {
         me: Weak::clone(me),
@@ -139,7 +133,10 @@ pub(super) fn begin(
         remote: of.remote,
         set: set.into(),
         timer: timer.into(),
-        state: Mutex::new(State::Trying(Box::new(trying))),
+        state: Mutex::new(State {
+            attempt: Attempt::Trying,
+            held,
+        }),
         has_changed: Condvar::new(),
         maker: process::id(),
     });
@@ -163,7 +160,7 @@ pub(super) fn begin(
 /// Gives a descriptor of the program another kernel object, in its `epoll` sets too. `insert` makes
 /// the entry of the object.
 pub(super) fn put_under_number(
-    with: &OwnedFd,
+    with: impl AsFd,
     fd: c_int,
     flags: Flags,
     insert: impl FnOnce(),
@@ -215,12 +212,12 @@ impl Background {
     }
 
     /// Makes the set report the next event of the attempt.
-    fn arm(&self, trying: &Trying) {
-        if let Some(fd) = trying.connecting.descriptor() {
+    fn arm(&self, connecting: &Connecting<'_>) {
+        if let Some(fd) = connecting.descriptor() {
             let flags = EventFlags::IN | EventFlags::ONESHOT;
             self.add(fd, flags);
         }
-        let left = trying.connecting.deadline();
+        let left = connecting.deadline();
         let left = left.saturating_duration_since(Instant::now());
         let once = Itimerspec {
             it_interval: Timespec::default(),
@@ -240,43 +237,51 @@ impl Background {
         }
     }
 
-    /// Returns the state after the outcome of an attempt.
-    fn decide(&self, outcome: Outcome, pair: Pair, tcp: Arc<OwnedFd>) -> State {
+    /// Does what the outcome of an attempt demands.
+    fn decide(&self, outcome: Outcome, State { attempt, held }: &mut State) {
         let remote = self.remote;
-        match outcome {
+        let begun = match outcome {
             Outcome::Offloaded { protocol, stream } => {
                 let device = stream.device();
                 info!(peer = %remote, protocol, device, "a connection is offloaded");
-                self.establish(&protocol, stream, pair, tcp);
-                State::Over
+                self.establish(&protocol, stream, mem::take(held));
+                return attempt.on_done();
             }
             Outcome::Native(reason) => {
                 info!(peer = %remote, %reason, "a connection uses TCP");
                 self.switch.count_fall_back(&reason);
-                self.connect_by_tcp(reason, pair, tcp)
+                self.connect_by_tcp(reason, held)
             }
             Outcome::Impossible(reason) => {
                 info!(peer = %remote, %reason, "a connection fails because TCP is not permitted");
-                fail(reason.errno(), pair, tcp)
+                Err(reason.errno())
+            }
+        };
+        match begun {
+            Ok(true) => attempt.on_tcp(),
+            Ok(false) => attempt.on_done(),
+            Err(errno) => {
+                attempt.on_failure(errno.raw_os_error());
+                // The program's descriptor shows the failure.
+                if let Some(pair) = held.pair.take() {
+                    pair.end.reset();
+                }
             }
         }
     }
 
-    fn establish(
-        &self,
-        protocol: &str,
-        stream: Box<dyn OffloadStream>,
-        pair: Pair,
-        tcp: Arc<OwnedFd>,
-    ) {
-        let Pair { end, signals, .. } = pair;
-        // The attempt is over, so it has dropped its reference.
-        let Ok(tcp) = Arc::try_unwrap(tcp) else {
+    /// Gives the number its connection. On an error the pair shows a reset, because its end is
+    /// dropped.
+    fn establish(&self, protocol: &str, stream: Box<dyn OffloadStream>, held: Held) {
+        let (Some(pair), Some(tcp)) = (held.pair, held.tcp) else {
             return;
         };
-        let options = Options::of(tcp);
-        // On an error the pair shows a reset, because its end is dropped.
-        let Ok(socket) = room::socket(options, end, self.family, protocol, stream) else {
+        // The attempt has ended, so it has dropped its reference.
+        let tcp = Arc::into_inner(tcp).and_then(|tcp| tcp.into_owned().ok());
+        let made = tcp.ok_or(Errno::BADF).and_then(|tcp| {
+            room::socket(Options::of(tcp), pair.end, self.family, protocol, stream)
+        });
+        let Ok(socket) = made else {
             return;
         };
         socket.add_number();
@@ -293,7 +298,9 @@ impl Background {
         }
         exposing::expose_standard(self.fd);
         // The program finds the connection when the pair shows that it is writable.
-        let _ = socket.observer().with_end(|end| end.open_window(&signals));
+        let _ = socket
+            .observer()
+            .with_end(|end| end.open_window(&pair.signals));
     }
 
     /// Returns true for the entry of this attempt.
@@ -302,45 +309,39 @@ impl Background {
         matches!(entry, Entry::Undecided(found) if Arc::as_ptr(found).addr() == me)
     }
 
-    /// Connects the program's TCP socket, and gives it its number.
-    fn connect_by_tcp(&self, reason: Reason, pair: Pair, tcp: Arc<OwnedFd>) -> State {
-        // The number may be that of another file, if the program has closed it without a hook.
+    /// Connects the program's TCP socket, and gives it its number. Returns false if the program has
+    /// another file at the number, because it has closed the descriptor without a hook.
+    fn connect_by_tcp(&self, reason: Reason, held: &Held) -> Result<bool, Errno> {
+        let (Some(pair), Some(tcp)) = (&held.pair, &held.tcp) else {
+            return Ok(false);
+        };
         if Identity::of_number(self.fd) != Ok(pair.identity) {
-            return State::Over;
+            return Ok(false);
         }
+        let tcp = tcp.get()?;
         // SAFETY: the number is that of the pair.
         let shown = flags_of(unsafe { BorrowedFd::borrow_raw(self.fd) });
-        let connected = rustix::net::connect(&*tcp, &self.family.shown(self.remote));
-        if let Err(errno) = connected
-            && errno != Errno::INPROGRESS
-        {
-            return fail(errno, pair, tcp);
+        match rustix::net::connect(tcp, &self.family.shown(self.remote)) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(errno) => return Err(errno),
         }
         if !shown.nonblocking
-            && let Ok(flags) = fcntl_getfl(&*tcp)
+            && let Ok(flags) = fcntl_getfl(tcp)
         {
-            let _ = fcntl_setfl(&*tcp, flags - OFlags::NONBLOCK);
+            let _ = fcntl_setfl(tcp, flags - OFlags::NONBLOCK);
         }
         let insert = || {
             // Not released, because that would cancel the attempt.
             drop(table::remove(self.fd));
-            if let Some(record) = observing::native(tcp.as_fd(), Some(self.remote), reason) {
+            if let Some(record) = observing::native(tcp, Some(self.remote), reason) {
                 numbers::list(self.fd, record);
             }
         };
-        if let Err(errno) = put_under_number(&tcp, self.fd, shown, insert) {
-            return fail(errno, pair, tcp);
-        }
-        self.add(tcp.as_fd(), EventFlags::OUT);
+        put_under_number(tcp, self.fd, shown, insert)?;
+        self.add(tcp, EventFlags::OUT);
         self.add(pair.end.as_fd(), EventFlags::HUP);
-        State::Tcp(pair, tcp)
+        Ok(true)
     }
-}
-
-/// Shows the failure of an attempt on the program's descriptor.
-fn fail(errno: Errno, pair: Pair, tcp: Arc<OwnedFd>) -> State {
-    pair.end.reset();
-    State::Failed(errno.raw_os_error(), tcp)
 }
 
 /// Returns true if a descriptor has one of these events.
@@ -353,39 +354,34 @@ impl EventHandler for Background {
     fn ready(&self, _seen: EventFlags) {
         let _inside = guard::enter();
         let mut state = self.state();
-        *state = match mem::replace(&mut *state, State::Over) {
-            State::Trying(mut trying) => match trying.connecting.step() {
-                None => {
-                    self.arm(&trying);
-                    State::Trying(trying)
-                }
+        let State { attempt, held } = &mut *state;
+        match (*attempt, &mut held.connecting, &held.pair, &held.tcp) {
+            (Attempt::Trying, Some(connecting), ..) => match connecting.step() {
+                None => self.arm(connecting),
                 Some(outcome) => {
-                    let Trying {
-                        connecting,
-                        pair,
-                        tcp,
-                    } = *trying;
-                    drop(connecting);
-                    self.decide(outcome, pair, tcp)
+                    held.connecting = None;
+                    self.decide(outcome, &mut state);
                 }
             },
-            State::Tcp(pair, tcp) if has(tcp.as_fd(), PollFlags::OUT) => {
+            (Attempt::Tcp, _, Some(pair), Some(tcp)) if has(tcp.as_fd(), PollFlags::OUT) => {
                 // Wakes the threads that have waited for the pair since before it was replaced.
                 let _ = pair.end.open_window(&pair.signals);
-                State::Over
-            }
-            State::Tcp(pair, tcp) if !has(pair.end.as_fd(), PollFlags::HUP) => {
-                State::Tcp(pair, tcp)
+                attempt.on_done();
             }
             // No thread waits for the pair. The socket is the program's alone, so that its close
             // ends the connect.
-            State::Tcp(..) => State::Over,
-            other => other,
-        };
-        if !matches!(*state, State::Trying(_) | State::Tcp(..))
+            (Attempt::Tcp, _, Some(pair), _) if has(pair.end.as_fd(), PollFlags::HUP) => {
+                attempt.on_done();
+            }
+            _ => {}
+        }
+        if !state.attempt.is_served()
             && let Ok(thread) = event_thread()
         {
             thread.unwatch(&self.set);
+        }
+        if state.attempt == Attempt::Over {
+            state.held = Held::default();
         }
         self.has_changed.notify_all();
     }
@@ -395,8 +391,8 @@ impl Undecided for Background {
     fn settle(&self) {
         let _inside = guard::enter();
         let mut state = self.state();
-        while let State::Trying(trying) = &*state {
-            let limit = trying.connecting.deadline() + GRACE;
+        while let Some(connecting) = &state.held.connecting {
+            let limit = connecting.deadline() + GRACE;
             let left = limit.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
@@ -409,21 +405,19 @@ impl Undecided for Background {
     fn with_tcp(&self, work: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
         let _signals_blocked = SignalsBlocked::begin();
         let state = self.state();
-        let tcp = match &*state {
-            State::Trying(trying) => &trying.tcp,
-            State::Failed(_, tcp) => tcp,
-            State::Tcp(..) | State::Over => return false,
+        let (Attempt::Trying | Attempt::Failed(_), Some(tcp)) = (state.attempt, &state.held.tcp)
+        else {
+            return false;
         };
-        work(tcp.as_fd());
+        if let Ok(tcp) = tcp.get() {
+            work(tcp);
+        }
         true
     }
 
     fn take_error(&self) -> Option<i32> {
         let _signals_blocked = SignalsBlocked::begin();
-        match &mut *self.state() {
-            State::Failed(error, _) => Some(mem::take(error)),
-            State::Trying(_) | State::Tcp(..) | State::Over => None,
-        }
+        self.state().attempt.on_error_read()
     }
 
     fn is_of_this_process(&self) -> bool {
@@ -433,14 +427,13 @@ impl Undecided for Background {
     fn cancel(&self) {
         let _signals_blocked = SignalsBlocked::begin();
         let mut state = self.state();
-        if matches!(*state, State::Trying(_) | State::Failed(..)) {
-            let before = mem::replace(&mut *state, State::Over);
-            if let Ok(thread) = event_thread() {
-                thread.unwatch(&self.set);
-            }
-            drop(state);
-            drop(before);
+        let released = state.attempt.on_close();
+        let held = released.then(|| mem::take(&mut state.held));
+        drop(state);
+        if released && let Ok(thread) = event_thread() {
+            thread.unwatch(&self.set);
         }
+        drop(held);
         self.has_changed.notify_all();
     }
 }

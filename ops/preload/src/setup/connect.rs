@@ -12,11 +12,11 @@
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use host::descriptors::raise;
+use host::descriptors::{OwnDescriptor, raise};
 use host::stand_in::Flags;
 use libc::{IP_BIND_ADDRESS_NO_PORT, IPPROTO_IP};
 use ops::rules::Role;
@@ -210,9 +210,9 @@ fn connect_in_background(
     let begun = fcntl_dupfd_cloexec(socket, 0)
         .and_then(raise)
         .and_then(|tcp| {
-            let tcp = Arc::new(tcp);
+            let tcp = Arc::new(OwnDescriptor::from(tcp));
             let held = Arc::clone(&tcp);
-            let reserve = Reserve::new(move || reserve(held.as_fd()));
+            let reserve = Reserve::new(move || reserve(held.get()?));
             let mut connecting = switch.connect(remote, reserve, offer, DecisionTrace::default());
             if let Some(outcome) = connecting.wait_briefly(BRIEFLY) {
                 let prepared = || Prepared::of(socket);

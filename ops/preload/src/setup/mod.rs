@@ -4,6 +4,7 @@
 //! | File | Contents |
 //! |---|---|
 //! | [`connect`] | `connect`: an offload protocol first, within its bound, then TCP |
+//! | `attempt` | the progress of a connect without blocking |
 //! | [`background`] | a connect without blocking, which continues on the event thread |
 //! | [`disconnect`] | `connect` with `AF_UNSPEC`: back to a TCP socket |
 //! | [`not_offered`] | a cache of services that no protocol offers |
@@ -13,6 +14,7 @@
 //! | `signal_driven` | signal-driven I/O of a listener |
 
 pub(crate) mod accept;
+mod attempt;
 pub(crate) mod background;
 pub(crate) mod connect;
 pub(crate) mod disconnect;

@@ -12,6 +12,7 @@ pub(crate) trait Undecided: Send + Sync {
 
     /// Calls `work` with the TCP socket that keeps the options and reserves the port. The
     /// descriptor keeps its kernel object meanwhile. Returns false if the attempt has succeeded.
+    /// Does not call `work` if the program has closed the number of the TCP socket.
     fn with_tcp(&self, work: &mut dyn FnMut(BorrowedFd<'_>)) -> bool;
 
     /// Returns the error of an attempt that has failed, and clears it; 0 if the error was returned
