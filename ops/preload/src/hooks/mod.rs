@@ -18,7 +18,7 @@
 //! | [`names`] | `getsockname`, `getpeername`, options, `ioctl`, `shutdown` |
 //! | [`namespaces`] | `setns`, `unshare` |
 //! | [`processes`] | `exec`, `vfork`, `posix_spawn`, `_exit`, `fdopen`: calls that pass sockets out of the control of this library |
-//! | [`limits`] | `setrlimit`, `prlimit` |
+//! | [`limits`] | `setrlimit`, `getrlimit`, `prlimit` |
 //! | [`lists`] | `execl`, `dprintf`: functions with a variable number of arguments |
 //! | [`threads`] | `pthread_create`, `thrd_create`, `pthread_cancel` |
 //! | [`waits`] | `poll`, `epoll_ctl`, `epoll_wait` |

@@ -218,7 +218,6 @@ real! {
         fd: c_int, flag: c_int, format: *const c_char, list: *mut c_void,
     ) -> c_int;
     fn fdopen(fd: c_int, how: *const c_char) -> *mut FILE;
-    fn setrlimit(resource: c_uint, limit: *const rlimit) -> c_int;
     fn prlimit(
         process: pid_t, resource: c_uint, limit: *const rlimit, before: *mut rlimit,
     ) -> c_int;

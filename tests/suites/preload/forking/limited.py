@@ -1,5 +1,5 @@
 """A session limits its address space to what it needs, as an FTP server does: the addresses that the
-stack reserves do not count, and the limit still holds."""
+stack reserves do not count, and the limit still holds and is read as it was set."""
 
 LIMIT = 200 << 20
 
@@ -7,7 +7,10 @@ LIMIT = 200 << 20
 def serve(peer):
     assert is_offloaded(peer)
     for set_limit in (resource.setrlimit, lambda *limit: resource.prlimit(0, *limit)):
-        set_limit(resource.RLIMIT_AS, (LIMIT, resource.RLIM_INFINITY))
+        limits = (LIMIT, resource.RLIM_INFINITY)
+        set_limit(resource.RLIMIT_AS, limits)
+        assert resource.getrlimit(resource.RLIMIT_AS) == limits
+        assert resource.prlimit(0, resource.RLIMIT_AS) == limits
         memory = bytearray(32 << 20)
         assert peer.recv(5) == b"hello"
         peer.sendall(memory[:5])
