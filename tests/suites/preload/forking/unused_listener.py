@@ -1,5 +1,7 @@
-"""A program inherits a listener over an exec and forks, but never accepts: it receives no peers."""
+"""A program that inherits a listener of a program without the library and forks, but never accepts,
+receives no peers: the other program accepts all of them over TCP."""
 
+PEERS = 8
 IDLE = """
 import os, sys
 for _ in range(3):
@@ -7,25 +9,44 @@ for _ in range(3):
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
-os.write(int(sys.argv[1]), b"forked")
-os.read(int(sys.argv[2]), 1)
+print("forked", flush=True)
+sys.stdin.read()
 """
+PLAIN = """
+import os, socket, subprocess, sys
 listener = socket.create_server(("127.0.0.1", 0))
-output, forked_end = os.pipe()
-stop, stopping = os.pipe()
-for number in (listener.fileno(), forked_end, stop):
-    os.set_inheritable(number, True)
-idle = os.fork()
-if idle == 0:
-    os.close(stopping)
-    os.execv(sys.executable, [sys.executable, "-c", IDLE, str(forked_end), str(stop)])
-assert os.read(output, 6) == b"forked"
-for number in range(8):
-    with socket.create_connection(listener.getsockname(), timeout=DEADLINE) as client:
-        assert is_offloaded(client)
-        server = listener.accept()[0]
-        server.sendall(b"%d" % number)
-        assert client.recv(1) == b"%d" % number
-        server.close()
-os.close(stopping)
-ended(idle)
+idle = subprocess.Popen(
+    [sys.executable, "-c", sys.argv[1]],
+    env=dict(os.environ, LD_PRELOAD=sys.argv[2]),
+    pass_fds=[listener.fileno()],
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+)
+assert idle.stdout.readline() == b"forked\\n"
+print(listener.getsockname()[1], flush=True)
+for _ in range(int(sys.argv[3])):
+    listener.accept()[0].sendall(b"hello")
+idle.communicate()
+sys.exit(idle.returncode)
+"""
+environment = dict(os.environ)
+library = environment.pop("LD_PRELOAD")
+words = [sys.executable, "-c", PLAIN, IDLE, library, str(PEERS)]
+plain = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE)
+address = "127.0.0.1", int(plain.stdout.readline())
+for _ in range(PEERS):
+    with socket.create_connection(address, timeout=DEADLINE) as client:
+        assert not is_offloaded(client)
+        assert receive(client, 5) == b"hello"
+assert plain.wait() == 0
+
+
+# This process receives its own peers by the protocol.
+def dial(server):
+    assert is_offloaded(server)
+    server.sendall(b"hello")
+
+
+peer, client = connected(dial)
+assert receive(peer, 5) == b"hello"
+ended(client)
