@@ -558,6 +558,7 @@ impl From<ConnectFailure> for Reason {
         match failure {
             ConnectFailure::Refused => Self::Refused,
             ConnectFailure::Version => Self::Version,
+            ConnectFailure::Unusable(why) => Self::Protocol(why),
             ConnectFailure::Failed(errno) => Self::Failed(errno),
         }
     }

@@ -283,12 +283,14 @@ pub trait OffloadConnecting: AsFd + fmt::Debug + Send {
 }
 
 /// The reasons why a connection is not established.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectFailure {
     /// The peer refused the connection.
     Refused,
     /// The peer uses another version of the protocol.
     Version,
+    /// The protocol cannot be used on this host, for this reason.
+    Unusable(String),
     /// This host or the network failed, or the peer aborted the attempt.
     Failed(Errno),
 }

@@ -1,7 +1,7 @@
 //! An interface adapter, which each process opens for its first connection.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use host::locks::IgnorePoison as _;
@@ -18,6 +18,11 @@ static OPENING: Mutex<()> = Mutex::new(());
 /// Prevents other threads from choosing and opening adapters.
 pub(crate) fn opening() -> MutexGuard<'static, ()> {
     OPENING.lock().ignore_poison()
+}
+
+/// Returns true while a thread chooses or opens an adapter.
+pub(crate) fn is_opening() -> bool {
+    matches!(OPENING.try_lock(), Err(TryLockError::WouldBlock))
 }
 
 #[derive(Debug)]
@@ -86,16 +91,10 @@ impl Adapter {
     pub(crate) fn stack(&self) -> io::Result<Stack> {
         let _opening = opening();
         let mut state = self.state();
-        let process = getpid();
-        match &*state {
-            State::Open(opened) if opened.process == process && !opened.stack.is_lost() => {
-                return Ok(opened.stack.clone());
-            }
-            State::Failed { at, why } if at.elapsed() < FAILED_FOR => {
-                return Err(io::Error::other(why.clone()));
-            }
-            _ => {}
+        if let Some(known) = state.known() {
+            return known;
         }
+        let process = getpid();
         let opened = Stack::open(&self.ia_name)
             .map_err(|error| format!("{} cannot be opened: {error}", self.ia_name));
         let now = match opened.clone() {
@@ -118,6 +117,13 @@ impl Adapter {
         opened.map_err(io::Error::other)
     }
 
+    /// Returns the stack, or the error of a recent attempt to open the adapter. Does not wait.
+    /// `None`: the adapter is to be opened, or another thread is opening an adapter.
+    pub(crate) fn known(&self) -> Option<io::Result<Stack>> {
+        let _opening = OPENING.try_lock().ok()?;
+        self.state().known()
+    }
+
     /// Returns the stack, if this process has opened the adapter.
     pub(crate) fn opened(&self) -> Option<Stack> {
         let _opening = opening();
@@ -131,5 +137,20 @@ impl Adapter {
         let stack = self.stack()?;
         let config = settings.applied_to(stack.config());
         stack.with_config(config)
+    }
+}
+
+impl State {
+    /// Returns the stack, or the error of a recent attempt. `None`: the adapter is to be opened.
+    fn known(&self) -> Option<io::Result<Stack>> {
+        match self {
+            Self::Open(opened) if opened.process == getpid() && !opened.stack.is_lost() => {
+                Some(Ok(opened.stack.clone()))
+            }
+            Self::Failed { at, why } if at.elapsed() < FAILED_FOR => {
+                Some(Err(io::Error::other(why.clone())))
+            }
+            Self::Closed | Self::Open(_) | Self::Failed { .. } => None,
+        }
     }
 }

@@ -171,17 +171,25 @@ impl Adapters {
         Ok(adapter)
     }
 
-    /// Opens and returns the adapter of the software provider, if it carries connections of this
-    /// local address.
+    /// Returns the adapter of the software provider, if it carries connections of this local
+    /// address. Without `may_open`, an adapter that is not open counts as usable.
     ///
     /// # Errors
     /// The reason why the adapter cannot be used.
-    pub(crate) fn software_at(&self, local: IpAddr) -> Result<Arc<Adapter>, String> {
+    pub(crate) fn software_at(
+        &self,
+        local: IpAddr,
+        may_open: bool,
+    ) -> Result<Arc<Adapter>, String> {
         let adapter = self.software()?;
-        let stack = adapter.stack().map_err(|error| error.to_string())?;
-        if stack.takes_sockets_of(local) {
+        let stack = match may_open {
+            true => Some(adapter.stack()),
+            false => adapter.known(),
+        };
+        let stack = stack.transpose().map_err(|error| error.to_string())?;
+        let Some(stack) = stack.filter(|stack| !stack.takes_sockets_of(local)) else {
             return Ok(adapter);
-        }
+        };
         let own = stack.address().map(|own| own.ip().to_string());
         let own = own.unwrap_or_default();
         Err(format!(

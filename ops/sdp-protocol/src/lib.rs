@@ -170,13 +170,16 @@ impl SdpProtocol {
     /// Checks whether the software provider can carry a socket on this route.
     fn software_reaches(&self, way: &Way<'_>) -> Result<(), Reason> {
         let found = match way.route {
-            // The adapter is opened here, before the time limit of the attempt begins.
+            // The attempt opens the adapter if the peer offers the service, on the event thread of
+            // a program that does not wait.
+            Some(_) if !self.explains && adapter::is_opening() => Ok(()),
             Some(route) => {
                 let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
                 let source = route.source.unwrap_or(any);
-                self.adapters.software_at(source).map(drop)
+                let found = self.adapters.software_at(source, self.explains);
+                found.map(drop)
             }
-            None if self.explains => self.adapters.software_at(way.address.ip()).map(drop),
+            None if self.explains => self.adapters.software_at(way.address.ip(), true).map(drop),
             // For a listener the adapter is not opened, because no connection may ever need it.
             None => self.adapters.software().map(drop),
         };
@@ -283,13 +286,13 @@ impl StreamSockets for SdpProtocol {
 
     fn connect(&self, target: &Target<'_>) -> Result<Box<dyn OffloadConnecting>, ConnectFailure> {
         let mut candidates = self.devices(target.ports, target.terms);
-        if self.may_use_software(target.terms)
-            && let Ok(adapter) = self.adapters.software()
-        {
-            candidates.push(Candidate {
-                adapter,
-                kind: AdapterKind::Socket,
-            });
+        if self.may_use_software(target.terms) {
+            let kind = AdapterKind::Socket;
+            match self.adapters.software_at(target.local.ip(), true) {
+                Ok(adapter) => candidates.push(Candidate { adapter, kind }),
+                Err(why) if candidates.is_empty() => return Err(ConnectFailure::Unusable(why)),
+                Err(_) => {}
+            }
         }
         let connecting = SdpConnecting::begin(&self.adapters, candidates, target);
         Ok(Box::new(connecting.map_err(ConnectFailure::Failed)?))

@@ -122,6 +122,29 @@ for answers in (True, False):
     assert client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
     client.close()
 
+# The first connect of a program returns before its adapter is open: the provider is a FIFO, which the
+# loader opens only when a writer does. Then the provider is empty, and TCP connects.
+FIRST = """
+import errno, select, signal, socket, sys
+signal.alarm(int(sys.argv[3]))
+client = socket.socket()
+client.setblocking(False)
+assert client.connect_ex(("127.0.0.1", int(sys.argv[1]))) == errno.EINPROGRESS
+waits = select.poll()
+waits.register(client, select.POLLOUT)
+assert waits.poll(0) == []
+open(sys.argv[2], "wb").close()
+assert waits.poll() == [(client.fileno(), select.POLLOUT)]
+assert client.getpeername()[1] == int(sys.argv[1])
+"""
+with tempfile.TemporaryDirectory() as directory, Server(True) as server:
+    fifo, registry = f"{directory}/fifo.so", f"{directory}/dat.conf"
+    os.mkfifo(fifo)
+    with open(registry, "w") as file:
+        file.write(f'iwarp-fifo u2.0 nonthreadsafe default {fifo} dat-rs.1.0 "lo 0 sockets=any" ""\n')
+    words = [sys.executable, "-c", FIRST, str(server.address[1]), fifo, str(DEADLINE)]
+    subprocess.run(words, env=dict(os.environ, DAT_OVERRIDE=registry), check=True)
+
 # A program that closes all numbers while a socket connects, and uses the numbers again, keeps its files.
 for answers in (True, False):
     with Server(answers) as server:

@@ -105,13 +105,14 @@ macro_rules! cases {
 pub(crate) const CASES: &[Case] = cases! {
     the_provider_is_absent: Absent, NotListed
         => "dat.conf lists no adapter of the software provider";
-    the_provider_is_a_missing_library: Absent, Library("/nowhere/libdapl-none.so.2")
+    the_provider_is_a_missing_library: Maps(Peer::Nobody), Library("/nowhere/libdapl-none.so.2")
         => "iwarp-odd cannot be opened: dat_ia_open: DAT_PROVIDER_NOT_FOUND";
-    the_provider_is_no_library: Absent, NoLibrary
+    the_provider_is_no_library: Maps(Peer::Nobody), NoLibrary
         => "iwarp-odd cannot be opened: dat_ia_open: DAT_PROVIDER_NOT_FOUND";
-    the_provider_is_another_library: Absent, Library("libm.so.6")
+    the_provider_is_another_library: Maps(Peer::Nobody), Library("libm.so.6")
         => "iwarp-odd cannot be opened: dat_ia_open: DAT_PROVIDER_NOT_FOUND";
-    the_provider_finds_no_device: Absent, NoDevice => "iwarp-odd cannot be opened: dat_ia_open: ";
+    the_provider_finds_no_device: Maps(Peer::Nobody), NoDevice
+        => "iwarp-odd cannot be opened: dat_ia_open: ";
     no_program_of_the_peer_runs_under_opsrun: Absent, Good
         => "no program of the peer runs under opsrun";
     queries_are_not_answered: Mapper::Silent, Good => "UDP port 3935 of the peer does not answer";
