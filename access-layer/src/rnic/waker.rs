@@ -15,6 +15,9 @@ const IDLE: u32 = 0;
 const SLEEPING: u32 = 1;
 const WOKEN: u32 = 2;
 
+/// The duration of a sleep without a descriptor.
+const LOST_PAUSE: Duration = Duration::from_millis(10);
+
 /// A descriptor on which a thread sleeps together with sockets, and a state that saves the write if
 /// no thread sleeps. The descriptor is created for the first sleep: most wakers of a process with
 /// many connections never have a sleeper.
@@ -109,17 +112,24 @@ impl Waker {
 
     /// Announces the sleep and returns the descriptor to sleep on. `None` means that the caller
     /// must not sleep: a wake-up was pending and is now consumed, or the descriptor cannot be
-    /// created ([`prepare`](Self::prepare)).
+    /// created ([`prepare`](Self::prepare)), or was closed by the program, which delays the return.
     ///
     /// After `Some`, the caller sleeps until the descriptor is readable and then calls
     /// [`end_sleep`](Self::end_sleep).
     pub fn begin_sleep(&self) -> Option<BorrowedFd<'_>> {
-        let event = self.prepare().ok()?;
+        self.prepare().ok()?;
+        let event = self.event.get()?;
+        if event.is_lost() {
+            // The program may use the number for a file that is always readable.
+            std::thread::sleep(LOST_PAUSE);
+            self.state.store(IDLE, Ordering::Release);
+            return None;
+        }
         match self
             .state
             .compare_exchange(IDLE, SLEEPING, Ordering::AcqRel, Ordering::Acquire)
         {
-            Ok(_) => Some(event),
+            Ok(_) => Some(event.as_fd()),
             Err(_) => {
                 self.state.store(IDLE, Ordering::Release);
                 None
@@ -205,6 +215,7 @@ mod tests {
         let null = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         // SAFETY: both numbers are open, and the test owns them.
         assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), number) }, number);
+        assert_eq!(waker.sleep(None), Slept::Woken, "the descriptor is lost");
         drop(waker);
         // SAFETY: the number is that of the duplicate above, which nothing else owns.
         assert!(rustix::io::fcntl_getfd(unsafe { OwnedFd::from_raw_fd(number) }).is_ok());
