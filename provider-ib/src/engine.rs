@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use access_layer::rnic::{AsyncEvent, QpToken};
-use host::descriptors::out_of_the_way;
+use host::descriptors::{OwnDescriptor, out_of_the_way};
 use host::locks::lock;
 use host::threads::spawn_quiet;
 
@@ -41,8 +41,8 @@ pub(crate) enum Source {
 /// The engine's thread, and the work that other threads have queued for it.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    epoll: OwnedFd,
-    wake: OwnedFd,
+    epoll: OwnDescriptor,
+    wake: OwnDescriptor,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
     tasks: Mutex<Vec<Task>>,
@@ -63,12 +63,11 @@ impl Engine {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: the call takes no pointers; the result is checked before it is owned.
         let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // A program that closes all descriptors from some number on would otherwise close both, and
-        // would be assigned their numbers again. A wake-up would then write to its file.
-        let epoll = out_of_the_way(epoll);
+        // A program that closes all descriptors from some number on would otherwise close both.
+        let epoll = out_of_the_way(epoll).into();
         // SAFETY: the call takes no pointers; the result is checked before it is owned.
         let wake = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        let wake = out_of_the_way(wake);
+        let wake = out_of_the_way(wake).into();
         let engine = Self {
             epoll,
             wake,
@@ -110,11 +109,7 @@ impl Engine {
 
     /// Makes the thread check all its tasks, including deadlines.
     pub(crate) fn wake(&self) {
-        let one: u64 = 1;
-        let fd = self.wake.as_raw_fd();
-        // By number, because libc's `write` is a cancellation point for the consumer's thread.
-        // SAFETY: eight bytes of this frame. Only a count near 2^64 could make the call fail.
-        unsafe { libc::syscall(libc::SYS_write, fd, &raw const one, size_of::<u64>()) };
+        self.wake.count_up();
     }
 
     /// Queues work for the thread.
@@ -161,6 +156,9 @@ impl Engine {
 
     /// Makes the descriptor of [`wake`](Self::wake) unreadable again.
     pub(crate) fn drain_wake(&self) {
+        if self.wake.is_lost() {
+            return;
+        }
         let mut count: u64 = 0;
         let fd = self.wake.as_raw_fd();
         // SAFETY: eight bytes of this frame; the descriptor does not block.
@@ -207,7 +205,7 @@ mod tests {
     #[test]
     fn the_thread_pauses_in_each_round_if_the_descriptor_of_the_sleep_is_lost() {
         let engine = Engine {
-            epoll: std::fs::File::open("/dev/null").unwrap().into(),
+            epoll: OwnedFd::from(std::fs::File::open("/dev/null").unwrap()).into(),
             ..Engine::new().unwrap()
         };
         let start = Instant::now();
