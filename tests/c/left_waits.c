@@ -526,6 +526,27 @@ static void jumps(void)
 	one_round(by_poll);
 }
 
+/* Handlers jump out of waits that poll before they sleep. Later calls are the program's. */
+static void polls_left(void)
+{
+	static volatile size_t way;
+	static volatile int time;
+	int state;
+
+	signal(SIGALRM, leave);
+	for (time = 0; time < 50; time++) {
+		for (way = 0; way < WAYS_COUNT; way++) {
+			for (int round = 0; round < 5; round++)
+				one_round(WAYS[way]);
+			disturb_in_us(50 + time * 7);
+			if (!sigsetjmp(before, 1))
+				WAYS[way](here);
+			pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+			check(state == PTHREAD_CANCEL_ENABLE, "the thread can be cancelled");
+		}
+	}
+}
+
 static int open_descriptors(void)
 {
 	DIR *all = opendir("/proc/self/fd");
@@ -679,6 +700,7 @@ int main(int count, char **arguments_)
 		{"cancel", cancel},     {"pending", pending},
 		{"left", left_by_another}, {"left_by_itself", left_by_itself},
 		{"handlers", handlers}, {"jumps", jumps},
+		{"polls_left", polls_left},
 		{"numbers", numbers},   {"left_calls", left_calls},
 		{"arguments", arguments}, {"exits", exits},
 	};

@@ -7,13 +7,14 @@ use stack_tests::{CProgram, OffloadProtocol};
 use super::scripts;
 
 /// The argument of the program.
-pub(crate) const CASES: [&str; 10] = [
+pub(crate) const CASES: [&str; 11] = [
     "cancel",
     "pending",
     "left",
     "left_by_itself",
     "handlers",
     "jumps",
+    "polls_left",
     "numbers",
     "left_calls",
     "arguments",

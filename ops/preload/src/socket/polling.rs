@@ -70,14 +70,21 @@ impl Socket {
         let Some(blocked) = SignalsBlocked::begin_polling() else {
             return Ok(false);
         };
-        if self.stream.poll_readable(POLLS) {
-            self.spin.on_success();
-            return Ok(true);
+        let has_found = self.stream.poll_readable(POLLS);
+        match has_found {
+            true => self.spin.on_success(),
+            false => self.spin.on_failure(),
         }
-        self.spin.on_failure();
-        match blocked.will_interrupt(ends_by_any_signal) {
+        let is_interrupted = !has_found && blocked.will_interrupt(ends_by_any_signal);
+        // A handler belongs to the program, and may leave the call by `siglongjmp`.
+        self.calls.while_asleep(|| {
+            let _asleep = guard::fall_asleep();
+            drop(blocked);
+            Ok(())
+        })?;
+        match is_interrupted {
             true => Err(Errno::INTR),
-            false => Ok(false),
+            false => Ok(has_found),
         }
     }
 
@@ -120,15 +127,13 @@ impl Used {
     fn poll(
         &mut self,
         spin: &AdaptiveSpin,
+        blocked: &SignalsBlocked,
         mut ask: impl FnMut() -> c_int,
     ) -> Result<Polled, Errno> {
         self.streams.retain(|it| it.strong_count() > 0);
         if self.streams.is_empty() || self.streams.len() > STREAMS_MAX || !spin.is_worth_it() {
             return Ok(Polled::Nothing);
         }
-        let Some(blocked) = SignalsBlocked::begin_polling() else {
-            return Ok(Polled::Nothing);
-        };
         for _ in 0..POLLS / POLLS_PER_QUESTION {
             let has_found = self.poll_each();
             match ask() {
@@ -209,16 +214,20 @@ pub(crate) fn before_wait(may_poll: bool, ask: impl FnMut() -> c_int) -> Option<
 #[cold]
 fn poll_before_wait(mut used: Used, may_poll: bool, ask: impl FnMut() -> c_int) -> Option<c_int> {
     let before = errno::get();
-    let _inside = guard::enter();
-    let polled = match may_poll {
-        true => SPIN.try_with(|spin| used.poll(spin, ask)),
-        false => Ok(Ok(Polled::Nothing)),
+    let blocked = may_poll.then(SignalsBlocked::begin_polling).flatten();
+    let inside = guard::enter();
+    let polled = match &blocked {
+        Some(blocked) => SPIN.try_with(|spin| used.poll(spin, blocked, ask)),
+        None => Ok(Ok(Polled::Nothing)),
     };
     let polled = polled.unwrap_or(Ok(Polled::Nothing));
     if !matches!(polled, Ok(Polled::Found(_))) {
         end(used.streams.drain(..));
     }
     let _ = USED.try_with(|it| it.set(Some(used)));
+    drop(inside);
+    // The handlers run here: they belong to the program, and may leave the call by `siglongjmp`.
+    drop(blocked);
     errno::set(before);
     match polled {
         Ok(Polled::Found(ready) | Polled::Others(ready)) => Some(ready),
