@@ -547,6 +547,54 @@ static void polls_left(void)
 	}
 }
 
+static atomic_int is_wanted;
+
+static void count(int signal)
+{
+	(void)signal;
+	handled++;
+}
+
+static void *waits_masked(void *alarm)
+{
+	struct pollfd set = {here, POLLIN, 0};
+	char byte;
+
+	signal(SIGALRM, count);
+	for (int time = 0; time < 50; time++) {
+		for (int round = 0; round < 5; round++)
+			one_round(by_poll);
+		pthread_sigmask(SIG_UNBLOCK, alarm, NULL);
+		is_wanted = 1;
+		disturb_in_us(100);
+		check(ppoll(&set, 1, NULL, alarm) == 1, "a signal of the mask ends no wait");
+		pthread_sigmask(SIG_BLOCK, alarm, NULL);
+		check(recv(here, &byte, 1, 0) == 1, "recv");
+	}
+	is_wanted = -1;
+	return NULL;
+}
+
+/* Signals that the mask of a wait blocks. */
+static void masked(void)
+{
+	sigset_t alarm;
+	pthread_t thread;
+
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	pthread_sigmask(SIG_BLOCK, &alarm, NULL);
+	check(pthread_create(&thread, NULL, waits_masked, &alarm) == 0, "pthread_create");
+	for (int wanted; (wanted = is_wanted) >= 0; pause_ms(3)) {
+		if (wanted && atomic_exchange(&is_wanted, 0) == 1) {
+			pause_ms(5);
+			check(send(there, "x", 1, 0) == 1, "send");
+		}
+	}
+	pthread_join(thread, NULL);
+	check(handled > 0, "no handler ran");
+}
+
 static int open_descriptors(void)
 {
 	DIR *all = opendir("/proc/self/fd");
@@ -700,7 +748,7 @@ int main(int count, char **arguments_)
 		{"cancel", cancel},     {"pending", pending},
 		{"left", left_by_another}, {"left_by_itself", left_by_itself},
 		{"handlers", handlers}, {"jumps", jumps},
-		{"polls_left", polls_left},
+		{"polls_left", polls_left}, {"masked", masked},
 		{"numbers", numbers},   {"left_calls", left_calls},
 		{"arguments", arguments}, {"exits", exits},
 	};

@@ -7,7 +7,7 @@ use stack_tests::{CProgram, OffloadProtocol};
 use super::scripts;
 
 /// The argument of the program.
-pub(crate) const CASES: [&str; 11] = [
+pub(crate) const CASES: [&str; 12] = [
     "cancel",
     "pending",
     "left",
@@ -15,6 +15,7 @@ pub(crate) const CASES: [&str; 11] = [
     "handlers",
     "jumps",
     "polls_left",
+    "masked",
     "numbers",
     "left_calls",
     "arguments",

@@ -29,7 +29,7 @@ pub unsafe extern "C" fn select(
     // SAFETY: the caller's sets and timeout.
     let is_interrupted = unsafe {
         let sets = || Sets::of(count, readable, writable, except);
-        poll_before_select(sets, timeout.as_ref().is_none_or(is_long_span), ptr::null())
+        poll_before_select(sets, timeout.as_ref().is_none_or(is_long_span))
     };
     if is_interrupted {
         return -1;
@@ -44,20 +44,13 @@ pub unsafe extern "C" fn select(
 
 /// Polls before a `select`, which then finds the events. Returns true if a signal has ended the
 /// wait.
-///
-/// # Safety
-/// The sets and the mask are null or valid.
 #[inline(never)]
-unsafe fn poll_before_select(
-    make_sets: impl Fn() -> Sets,
-    may_poll: bool,
-    mask: *const sigset_t,
-) -> bool {
+fn poll_before_select(make_sets: impl Fn() -> Sets, may_poll: bool) -> bool {
     let mut sets = None;
     let ask = || {
         let wanted = &mut sets.get_or_insert_with(&make_sets).wanted;
         // SAFETY: the set is a local vector.
-        unsafe { ppoll_now(wanted.as_mut_ptr(), wanted.len() as nfds_t, mask) }
+        unsafe { ppoll_now(wanted.as_mut_ptr(), wanted.len() as nfds_t) }
     };
     polling::before_wait(may_poll, ask) == Some(-1)
 }
@@ -118,7 +111,7 @@ pub unsafe extern "C" fn pselect(
     // SAFETY: the caller's sets and mask.
     let is_interrupted = unsafe {
         let sets = || Sets::of(count, readable, writable, except);
-        poll_before_select(sets, timeout.is_null(), mask)
+        poll_before_select(sets, timeout.is_null() && mask.is_null())
     };
     if is_interrupted {
         return -1;

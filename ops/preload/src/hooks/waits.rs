@@ -146,7 +146,7 @@ pub unsafe extern "C" fn epoll_wait(
     timeout: c_int,
 ) -> c_int {
     // SAFETY: the caller's arguments, except for the timeout.
-    let ask = || unsafe { epoll_now(set, events, most, ptr::null()) };
+    let ask = || unsafe { epoll_now(set, events, most) };
     if let Some(ready) = polling::before_wait(is_long(timeout), ask) {
         return ready;
     }
@@ -164,8 +164,8 @@ pub unsafe extern "C" fn epoll_pwait(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the caller's arguments, except for the timeout.
-    let ask = || unsafe { epoll_now(set, events, most, mask) };
-    if let Some(ready) = polling::before_wait(is_long(timeout), ask) {
+    let ask = || unsafe { epoll_now(set, events, most) };
+    if let Some(ready) = polling::before_wait(is_long(timeout) && mask.is_null(), ask) {
         return ready;
     }
     // SAFETY: the caller's arguments, except for the timeout.
@@ -182,8 +182,8 @@ pub unsafe extern "C" fn epoll_pwait2(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the caller's arguments, except for the timeout.
-    let ask = || unsafe { epoll_now(set, events, most, mask) };
-    if let Some(ready) = polling::before_wait(timeout.is_null(), ask) {
+    let ask = || unsafe { epoll_now(set, events, most) };
+    if let Some(ready) = polling::before_wait(timeout.is_null() && mask.is_null(), ask) {
         return ready;
     }
     // The timeout is not read, because only the kernel can check that the pointer is valid.
@@ -206,12 +206,7 @@ fn is_long(timeout: c_int) -> bool {
 ///
 /// # Safety
 /// As for `epoll_pwait`.
-unsafe fn epoll_now(
-    set: c_int,
-    events: *mut epoll_event,
-    most: c_int,
-    mask: *const sigset_t,
-) -> c_int {
+unsafe fn epoll_now(set: c_int, events: *mut epoll_event, most: c_int) -> c_int {
     let (number, none) = (libc::SYS_epoll_pwait, 0);
     // SAFETY: the caller's arguments, and a timeout of zero.
     let ready = unsafe {
@@ -221,7 +216,7 @@ unsafe fn epoll_now(
             events as _,
             most.into(),
             none,
-            mask as _,
+            0,
             KERNEL_MASK,
         )
     };
@@ -232,29 +227,19 @@ unsafe fn epoll_now(
 ///
 /// # Safety
 /// As for `ppoll`. The kernel checks that the set is readable.
-pub(super) unsafe fn ppoll_now(set: *mut pollfd, count: nfds_t, mask: *const sigset_t) -> c_int {
+pub(super) unsafe fn ppoll_now(set: *mut pollfd, count: nfds_t) -> c_int {
     let mut none = spec(Duration::ZERO);
     let (number, limit) = (libc::SYS_ppoll, &raw mut none);
     let count = count as c_long;
     // SAFETY: the caller's set and mask, and a local timeout of zero.
-    let ready = unsafe {
-        real::syscall(
-            number,
-            set as _,
-            count,
-            limit as _,
-            mask as _,
-            KERNEL_MASK,
-            0,
-        )
-    };
+    let ready = unsafe { real::syscall(number, set as _, count, limit as _, 0, KERNEL_MASK, 0) };
     ready as c_int
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the kernel checks that the set is readable.
-    let ask = || unsafe { ppoll_now(set, count, ptr::null()) };
+    let ask = || unsafe { ppoll_now(set, count) };
     if let Some(ready) = polling::before_wait(is_long(timeout), ask) {
         return ready;
     }
@@ -281,8 +266,8 @@ pub unsafe extern "C" fn ppoll(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the kernel checks that the set is readable.
-    let ask = || unsafe { ppoll_now(set, count, mask) };
-    if let Some(ready) = polling::before_wait(timeout.is_null(), ask) {
+    let ask = || unsafe { ppoll_now(set, count) };
+    if let Some(ready) = polling::before_wait(timeout.is_null() && mask.is_null(), ask) {
         return ready;
     }
     // SAFETY: the caller's arguments, unchanged.
@@ -383,7 +368,7 @@ impl ExtendedSet {
     unsafe fn of(set: *mut pollfd, count: nfds_t) -> Option<Self> {
         let own = kernel_count(count);
         // SAFETY: the kernel checks that the set is readable.
-        if !is_plausible(set, own) && unsafe { ppoll_now(set, count, ptr::null()) } < 0 {
+        if !is_plausible(set, own) && unsafe { ppoll_now(set, count) } < 0 {
             return None;
         }
         // SAFETY: the caller or the kernel guarantees that this many entries are readable.

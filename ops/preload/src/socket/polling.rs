@@ -195,7 +195,8 @@ pub(crate) fn end_all() {
 /// the wait without a timeout; it must not be a cancellation point. Returns the result of the wait
 /// if the wait is over. Otherwise the descriptors of all streams show events again.
 ///
-/// `may_poll`: false for a wait with a short timeout, which would become longer.
+/// `may_poll`: false for a wait with a short timeout, which would become longer, and for a wait
+/// with a signal mask, which only the kernel can apply.
 #[inline]
 pub(crate) fn before_wait(may_poll: bool, ask: impl FnMut() -> c_int) -> Option<c_int> {
     // A signal handler may have interrupted a call that holds locks of the stream. The two ticks
