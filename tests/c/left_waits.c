@@ -294,17 +294,6 @@ static void cancel(void)
 	many_rounds(by_epoll);
 }
 
-static void *waits_cancelled(void *argument)
-{
-	struct wait *wait = argument;
-
-	pthread_cancel(pthread_self());
-	wait->wait(wait->fd);
-	wait->wait = NULL;
-	pthread_testcancel();
-	return NULL;
-}
-
 static int exchanges(int fd)
 {
 	char bytes[1000] = {0};
@@ -316,6 +305,29 @@ static int exchanges(int fd)
 	return 0;
 }
 
+/* Leaves a byte that a wait finds without a sleep. */
+static void leave_a_byte(int fd)
+{
+	char byte;
+
+	check(send(there, "xy", 2, 0) == 2, "send");
+	check(recv(fd, &byte, 1, 0) == 1, "recv");
+	check(by_poll(fd) == 1, "the byte that is left");
+}
+
+static void *waits_cancelled(void *argument)
+{
+	struct wait *wait = argument;
+
+	if (wait->wait != exchanges)
+		leave_a_byte(wait->fd);
+	pthread_cancel(pthread_self());
+	wait->wait(wait->fd);
+	wait->wait = NULL;
+	pthread_testcancel();
+	return NULL;
+}
+
 /* A thread that is cancelled before it waits or makes another call of the library. */
 static void pending(void)
 {
@@ -324,6 +336,7 @@ static void pending(void)
 			struct wait asked = {way < WAYS_COUNT ? WAYS[way] : exchanges, here};
 			pthread_t thread;
 			void *result;
+			char byte;
 
 			some_rounds(by_epoll);
 			check(pthread_create(&thread, NULL, waits_cancelled, &asked) == 0,
@@ -331,6 +344,8 @@ static void pending(void)
 			pthread_join(thread, &result);
 			check(result == PTHREAD_CANCELED, "it was cancelled");
 			check(way == WAYS_COUNT || asked.wait, "its wait ended");
+			if (way < WAYS_COUNT)
+				check(recv(here, &byte, 1, 0) == 1, "the byte that is left");
 		}
 	}
 }

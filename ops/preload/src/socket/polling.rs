@@ -205,15 +205,18 @@ pub(crate) fn before_wait(may_poll: bool, ask: impl FnMut() -> c_int) -> Option<
         return None;
     }
     let used = take()?;
-    if used.streams.is_empty() || used.process != process::current() {
-        let _ = USED.try_with(|it| it.set(Some(used)));
-        return None;
-    }
-    poll_before_wait(used, may_poll, ask)
+    let is_usable = !used.streams.is_empty() && used.process == process::current();
+    let _ = USED.try_with(|it| it.set(Some(used)));
+    is_usable.then(|| poll_before_wait(may_poll, ask)).flatten()
 }
 
 #[cold]
-fn poll_before_wait(mut used: Used, may_poll: bool, ask: impl FnMut() -> c_int) -> Option<c_int> {
+fn poll_before_wait(may_poll: bool, ask: impl FnMut() -> c_int) -> Option<c_int> {
+    if may_poll {
+        // The wait that finds an event here makes no call that is a cancellation point.
+        guard::test_cancel();
+    }
+    let mut used = take()?;
     let before = errno::get();
     let blocked = may_poll.then(SignalsBlocked::begin_polling).flatten();
     let inside = guard::enter();
