@@ -32,9 +32,6 @@ const KIND: u64 = 0xff << 56;
 /// The transport that the work was posted on, in the next byte of its cookie.
 const EPOCH: u64 = 0xff << 48;
 
-/// The number of polls between two system calls that yield the processor.
-const POLLS_PER_YIELD: u32 = 16;
-
 /// The longest sleep of a wait while the protocol wants a tick.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -682,7 +679,7 @@ impl Socket {
                 self.adapter.want_tick();
             }
         }
-        for poll in 1..=polls {
+        for _ in 0..polls {
             let has_events = self.poll_events(&mut inner, |_| false);
             if inner.readiness().readable {
                 return true;
@@ -691,9 +688,6 @@ impl Socket {
                 self.pump(&mut inner);
             }
             drop(inner);
-            if poll % POLLS_PER_YIELD == 0 {
-                std::thread::yield_now();
-            }
             inner = self.lock();
         }
         false

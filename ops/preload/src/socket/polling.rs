@@ -23,6 +23,7 @@
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use host::adaptive_spin::AdaptiveSpin;
 use ops::OffloadStream;
@@ -36,8 +37,12 @@ use crate::socket::Socket;
 /// of a peer. A number adapts to the processor's speed, which a time would not.
 const POLLS: u32 = 1000;
 
-/// The number of polls of a stream between two questions to the kernel.
-const POLLS_PER_QUESTION: u32 = 16;
+/// The duration after which polls end early. On a busy machine, each yield may take as long as the
+/// time slice of another thread.
+const LIMIT: Duration = Duration::from_millis(1);
+
+/// The number of polls of a stream between two yields, and between two questions to the kernel.
+const POLLS_PER_ROUND: u32 = 16;
 
 /// The maximum number of streams that a wait polls. With more streams in use, the protocol's thread
 /// finds several messages for each of its wake-ups.
@@ -70,7 +75,8 @@ impl Socket {
         let Some(blocked) = SignalsBlocked::begin_polling() else {
             return Ok(false);
         };
-        let has_found = self.stream.poll_readable(POLLS);
+        let has_found =
+            poll_in_rounds(|| self.stream.poll_readable(POLLS_PER_ROUND).then_some(())).is_some();
         match has_found {
             true => self.spin.on_success(),
             false => self.spin.on_failure(),
@@ -100,6 +106,21 @@ impl Socket {
         used.add(&self.stream);
         let _ = USED.try_with(|it| it.set(Some(used)));
     }
+}
+
+/// Polls in rounds until a round has a result.
+fn poll_in_rounds<T>(mut round: impl FnMut() -> Option<T>) -> Option<T> {
+    let begun = Instant::now();
+    for _ in 0..POLLS / POLLS_PER_ROUND {
+        if let Some(result) = round() {
+            return Some(result);
+        }
+        if begun.elapsed() > LIMIT {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    None
 }
 
 fn take() -> Option<Used> {
@@ -134,25 +155,22 @@ impl Used {
         if self.streams.is_empty() || self.streams.len() > STREAMS_MAX || !spin.is_worth_it() {
             return Ok(Polled::Nothing);
         }
-        for _ in 0..POLLS / POLLS_PER_QUESTION {
+        let polled = poll_in_rounds(|| {
             let has_found = self.poll_each();
             match ask() {
-                ready @ 1.. if has_found => {
-                    spin.on_success();
-                    return Ok(Polled::Found(ready));
-                }
-                ready @ 1.. => {
-                    spin.on_failure();
-                    return Ok(Polled::Others(ready));
-                }
-                0 if !has_found => {}
-                _ => break,
+                ready @ 1.. if has_found => Some(Polled::Found(ready)),
+                ready @ 1.. => Some(Polled::Others(ready)),
+                0 if !has_found => None,
+                _ => Some(Polled::Nothing),
             }
+        });
+        match polled {
+            Some(Polled::Found(_)) => spin.on_success(),
+            _ => spin.on_failure(),
         }
-        spin.on_failure();
-        match blocked.will_interrupt(true) {
-            true => Err(Errno::INTR),
-            false => Ok(Polled::Nothing),
+        match polled.unwrap_or(Polled::Nothing) {
+            Polled::Nothing if blocked.will_interrupt(true) => Err(Errno::INTR),
+            polled => Ok(polled),
         }
     }
 
@@ -160,7 +178,7 @@ impl Used {
     fn poll_each(&self) -> bool {
         let mut has_found = false;
         for stream in self.streams.iter().filter_map(Weak::upgrade) {
-            if stream.poll_readable(POLLS_PER_QUESTION) {
+            if stream.poll_readable(POLLS_PER_ROUND) {
                 stream.show_polled();
                 has_found = true;
             }
@@ -240,5 +258,21 @@ fn poll_before_wait(may_poll: bool, ask: impl FnMut() -> c_int) -> Option<c_int>
             errno::set(why.raw_os_error());
             Some(-1)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_end_early_while_other_threads_use_the_processor() {
+        let mut rounds = 0;
+        let found = poll_in_rounds(|| {
+            rounds += 1;
+            std::thread::sleep(LIMIT);
+            (rounds == 3).then_some(())
+        });
+        assert_eq!(found, None, "{rounds} rounds");
     }
 }
