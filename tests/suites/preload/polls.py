@@ -270,6 +270,23 @@ def received_by_another_thread():
     receiving.join()
 
 
+def listener_next_to_bytes():
+    """A wait that finds bytes by a poll also reports a peer that connects."""
+    near, far = connection()
+    far.sendall(b"ab")
+    assert by_poll(near) and near.recv(1) == b"a"
+    listener = socket.create_server(("127.0.0.1", 0))
+    client = socket.create_connection(listener.getsockname())
+    for make_waits in (select.poll, select.epoll):
+        waits = make_waits()
+        waits.register(near, select.POLLIN)
+        waits.register(listener, select.POLLIN)
+        until(lambda: len(waits.poll(DEADLINE)) == 2, f"the listener is not reported: {make_waits}")
+    until(lambda: listener in select.select([near, listener], [], [])[0], "not reported by select")
+    listener.accept()[0].sendall(b"c")
+    assert client.recv(1) == b"c"
+
+
 def many_at_a_time():
     """More connections than a thread polls, and bytes for all of them in one wait."""
     pairs = [connection() for _ in range(8)]
@@ -292,6 +309,7 @@ for make_set in (epoll_set, edge_set, poll_set, select_set):
     in_thread(event_loops, make_set)
 in_thread(read_in_parts)
 in_thread(received_by_another_thread)
+in_thread(listener_next_to_bytes)
 in_thread(many_at_a_time)
 
 first_thread(lambda work: threading.Thread(target=work).start())

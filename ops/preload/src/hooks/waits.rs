@@ -236,16 +236,20 @@ pub(super) unsafe fn ppoll_now(set: *mut pollfd, count: nfds_t) -> c_int {
     ready as c_int
 }
 
+/// Returns true for a result of polls that a wait can return. Only [`ppoll_all`] also asks for the
+/// offloaded connections of listeners; it finds the polled events again.
+fn is_complete(ready: &c_int) -> bool {
+    *ready < 0 || !table::has_listeners()
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the kernel checks that the set is readable.
     let ask = || unsafe { ppoll_now(set, count) };
-    if let Some(ready) = polling::before_wait(is_long(timeout), ask) {
-        return ready;
-    }
-    // SAFETY: as above.
-    let ready = unsafe { spinning::await_poll(set, count, timeout != 0, ask) };
-    if let Some(ready) = ready {
+    let polled = polling::before_wait(is_long(timeout), ask)
+        // SAFETY: as above.
+        .or_else(|| unsafe { spinning::await_poll(set, count, timeout != 0, ask) });
+    if let Some(ready) = polled.filter(is_complete) {
         return ready;
     }
     if !table::has_listeners() {
@@ -267,7 +271,8 @@ pub unsafe extern "C" fn ppoll(
 ) -> c_int {
     // SAFETY: the kernel checks that the set is readable.
     let ask = || unsafe { ppoll_now(set, count) };
-    if let Some(ready) = polling::before_wait(timeout.is_null() && mask.is_null(), ask) {
+    let polled = polling::before_wait(timeout.is_null() && mask.is_null(), ask);
+    if let Some(ready) = polled.filter(is_complete) {
         return ready;
     }
     // SAFETY: the caller's arguments, unchanged.
