@@ -17,8 +17,8 @@ use dat_api::abi::{
     DCNT_RS_TCP_SENT, DCNT_RS_TCP_SENT_DATA,
 };
 use dat_api::{
-    AsyncKind, Cno, CompletionFlags, ConnectionKind, Cr, Ep, EpState, Event, Library, Privileges,
-    Psp, Region, Rsp, Srq, Ssp,
+    AsyncKind, CompletionFlags, ConnectionKind, Cr, Ep, EpState, Event, Library, Privileges, Psp,
+    Region, Rsp, Srq, Ssp,
 };
 use stack_tests::{carrier_params, until};
 

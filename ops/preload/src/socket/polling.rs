@@ -141,20 +141,24 @@ impl Used {
         self.streams.push(Arc::downgrade(stream));
     }
 
+    /// Returns true if the wait that begins now should poll.
+    fn is_worth_polling(&self) -> bool {
+        let has_any = self.streams.iter().any(|it| it.strong_count() > 0);
+        has_any
+            && self.streams.len() <= STREAMS_MAX
+            && SPIN.try_with(AdaptiveSpin::is_worth_it).unwrap_or(false)
+    }
+
     /// Polls until `ask` reports events, as [`before_wait`] does.
     ///
     /// # Errors
     /// `EINTR` if a signal has ended the wait.
     fn poll(
-        &mut self,
+        &self,
         spin: &AdaptiveSpin,
         blocked: &SignalsBlocked,
         mut ask: impl FnMut() -> c_int,
     ) -> Result<Polled, Errno> {
-        self.streams.retain(|it| it.strong_count() > 0);
-        if self.streams.is_empty() || self.streams.len() > STREAMS_MAX || !spin.is_worth_it() {
-            return Ok(Polled::Nothing);
-        }
         let polled = poll_in_rounds(|| {
             let has_found = self.poll_each();
             match ask() {
@@ -236,7 +240,8 @@ fn poll_before_wait(may_poll: bool, ask: impl FnMut() -> c_int) -> Option<c_int>
     }
     let mut used = take()?;
     let before = errno::get();
-    let blocked = may_poll.then(SignalsBlocked::begin_polling).flatten();
+    let polls = may_poll && used.is_worth_polling();
+    let blocked = polls.then(SignalsBlocked::begin_polling).flatten();
     let inside = guard::enter();
     let polled = match &blocked {
         Some(blocked) => SPIN.try_with(|spin| used.poll(spin, blocked, ask)),
