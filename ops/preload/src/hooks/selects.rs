@@ -147,7 +147,7 @@ unsafe fn pselect_with_listeners(
 
 /// Returns true for a timeout that polls do not exceed.
 fn is_long_span(timeout: &timeval) -> bool {
-    timeout.tv_sec > 0 || timeout.tv_usec > 1000
+    timeout.tv_sec > 0 || timeout.tv_usec >= 10_000
 }
 
 /// Converts a time from C. `select` accepts more than a million microseconds.

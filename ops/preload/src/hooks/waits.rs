@@ -199,7 +199,7 @@ pub(super) const KERNEL_MASK: c_long = 8;
 
 /// Returns true for a timeout in milliseconds that polls do not exceed.
 fn is_long(timeout: c_int) -> bool {
-    !matches!(timeout, 0 | 1)
+    !(0..10).contains(&timeout)
 }
 
 /// Calls `epoll_pwait` without waiting. Calls the kernel by number, to avoid a cancellation point.

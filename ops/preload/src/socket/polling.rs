@@ -39,7 +39,7 @@ const POLLS: u32 = 1000;
 
 /// The duration after which polls end early. On a busy machine, each yield may take as long as the
 /// time slice of another thread.
-const LIMIT: Duration = Duration::from_millis(1);
+const LIMIT: Duration = Duration::from_millis(5);
 
 /// The number of polls of a stream between two yields, and between two questions to the kernel.
 const POLLS_PER_ROUND: u32 = 16;
