@@ -28,7 +28,7 @@
 //! | | sender | receiver |
 //! |---|---|---|
 //! | system calls, polled | none | none |
-//! | system calls, waited for | `fstat`, `ppoll` and one `read` | `fstat`, `ppoll` and one `read` |
+//! | system calls, waited for | `ppoll` and one `read` | `ppoll` and one `read` |
 //! | copies | 1 into the work request, up to the key `inline` | none |
 //! | locks taken, uncontended | send queue, table of regions; completion queue | receive queue; completion queue |
 //! | allocations | none | none |

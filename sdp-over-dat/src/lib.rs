@@ -72,10 +72,9 @@
 //! takes longer than a spin. Credits are carried by these messages. In a one-way stream the reader
 //! sends one message for every four that it has read.
 //!
-//! Over a device by `libdapl-ib.so.2`, the stack's thread makes three system calls for a message
-//! that wakes it, an `fstat` of its own descriptor, a `ppoll` and a `read`, in addition to those
-//! that update the watch. rxe needs one more to arm the queue, and rxe and siw need one for each
-//! Send.
+//! Over a device by `libdapl-ib.so.2`, the stack's thread makes two system calls for a message that
+//! wakes it, a `ppoll` and a `read`, in addition to those that update the watch. rxe needs one
+//! more to arm the queue, and rxe and siw need one for each Send.
 //!
 //! # Which thread makes progress
 //!

@@ -103,8 +103,8 @@ fn sleep<R: Rnic>(
             let timeout = left.map(|left| Timespec::try_from(left).unwrap_or(LONGEST));
             ready = poll(set, timeout.as_ref());
         }
-        let is_woken = waker.end_sleep();
         let is_ready = |fd: &PollFd<'_>| ready.is_ok() && !fd.revents().is_empty();
+        let is_woken = waker.end_sleep(is_ready(&set[0]));
         rnic.end_sleep(waker, set.iter().skip(1).any(is_ready));
         rnic.drive();
         if is_woken || ready.is_err() {

@@ -15,7 +15,7 @@ const IDLE: u32 = 0;
 const SLEEPING: u32 = 1;
 const WOKEN: u32 = 2;
 
-/// The duration of a sleep without a descriptor.
+/// The pause after a sleep on a descriptor that the program has taken.
 const LOST_PAUSE: Duration = Duration::from_millis(10);
 
 /// A descriptor on which a thread sleeps together with sockets, and a state that saves the write if
@@ -41,7 +41,7 @@ pub struct Waker {
 pub enum Slept {
     /// The waker was woken.
     Woken,
-    /// The timeout expired.
+    /// The timeout expired, or the descriptor is lost.
     TimedOut,
     /// A signal handler ran in the thread.
     Interrupted,
@@ -89,7 +89,8 @@ impl Waker {
         Ok(self.event.get_or_init(|| made.into()).as_fd())
     }
 
-    /// Wakes the present or the next sleeper. Makes a system call only if a thread sleeps.
+    /// Wakes the present or the next sleeper. Makes system calls only if a thread sleeps: an
+    /// `fstat`, so that no file of the program is written, and a `write`.
     pub fn wake(&self) {
         if self.state.swap(WOKEN, Ordering::AcqRel) != SLEEPING {
             return;
@@ -112,24 +113,17 @@ impl Waker {
 
     /// Announces the sleep and returns the descriptor to sleep on. `None` means that the caller
     /// must not sleep: a wake-up was pending and is now consumed, or the descriptor cannot be
-    /// created ([`prepare`](Self::prepare)), or was closed by the program, which delays the return.
+    /// created ([`prepare`](Self::prepare)).
     ///
     /// After `Some`, the caller sleeps until the descriptor is readable and then calls
     /// [`end_sleep`](Self::end_sleep).
     pub fn begin_sleep(&self) -> Option<BorrowedFd<'_>> {
-        self.prepare().ok()?;
-        let event = self.event.get()?;
-        if event.is_lost() {
-            // The program may use the number for a file that is always readable.
-            std::thread::sleep(LOST_PAUSE);
-            self.state.store(IDLE, Ordering::Release);
-            return None;
-        }
+        let event = self.prepare().ok()?;
         match self
             .state
             .compare_exchange(IDLE, SLEEPING, Ordering::AcqRel, Ordering::Acquire)
         {
-            Ok(_) => Some(event.as_fd()),
+            Ok(_) => Some(event),
             Err(_) => {
                 self.state.store(IDLE, Ordering::Release);
                 None
@@ -137,9 +131,14 @@ impl Waker {
         }
     }
 
-    /// Ends the sleep. Returns `true` if a wake-up occurred, and consumes it.
-    pub fn end_sleep(&self) -> bool {
+    /// Ends the sleep. Returns `true` if a wake-up occurred, and consumes it. `is_ready`: the
+    /// descriptor ended the sleep. Without a wake-up its number is that of another file, which the
+    /// program may have put there after it closed all numbers, and which may always be ready.
+    pub fn end_sleep(&self, is_ready: bool) -> bool {
         if self.state.swap(IDLE, Ordering::AcqRel) != WOKEN {
+            if is_ready {
+                std::thread::sleep(LOST_PAUSE);
+            }
             return false;
         }
         let Some(event) = self.event.get() else {
@@ -165,7 +164,8 @@ impl Waker {
         };
         let limit = timeout.map(|timeout| Timespec::try_from(timeout).unwrap_or(longest));
         let slept = poll(&mut set, limit.as_ref());
-        if self.end_sleep() {
+        let is_ready = !set[0].revents().is_empty();
+        if self.end_sleep(is_ready) {
             Slept::Woken
         } else if slept == Err(Errno::INTR) {
             Slept::Interrupted
@@ -215,7 +215,7 @@ mod tests {
         let null = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         // SAFETY: both numbers are open, and the test owns them.
         assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), number) }, number);
-        assert_eq!(waker.sleep(None), Slept::Woken, "the descriptor is lost");
+        assert_eq!(waker.sleep(None), Slept::TimedOut, "the descriptor is lost");
         drop(waker);
         // SAFETY: the number is that of the duplicate above, which nothing else owns.
         assert!(rustix::io::fcntl_getfd(unsafe { OwnedFd::from_raw_fd(number) }).is_ok());
