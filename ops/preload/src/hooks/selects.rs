@@ -28,8 +28,8 @@ pub unsafe extern "C" fn select(
 ) -> c_int {
     // SAFETY: the caller's sets and timeout.
     let is_interrupted = unsafe {
-        let sets = || Sets::of(count, readable, writable, except);
-        poll_before_select(sets, timeout.as_ref().is_none_or(is_long_span))
+        let may_poll = timeout.as_ref().is_none_or(is_long_span);
+        poll_before_select(count, [readable, writable, except], may_poll)
     };
     if is_interrupted {
         return -1;
@@ -44,11 +44,16 @@ pub unsafe extern "C" fn select(
 
 /// Polls before a `select`, which then finds the events. Returns true if a signal has ended the
 /// wait.
+///
+/// # Safety
+/// The sets are null or hold `count` bits.
 #[inline(never)]
-fn poll_before_select(make_sets: impl Fn() -> Sets, may_poll: bool) -> bool {
-    let mut sets = None;
+unsafe fn poll_before_select(count: c_int, sets: [*mut fd_set; 3], may_poll: bool) -> bool {
+    let mut made = None;
     let ask = || {
-        let wanted = &mut sets.get_or_insert_with(&make_sets).wanted;
+        // SAFETY: the caller guarantees the sets.
+        let made = made.get_or_insert_with(|| unsafe { Sets::of(count, sets) });
+        let wanted = &mut made.wanted;
         // SAFETY: the set is a local vector.
         unsafe { ppoll_now(wanted.as_mut_ptr(), wanted.len() as nfds_t) }
     };
@@ -67,7 +72,7 @@ unsafe fn select_with_listeners(
     timeout: *mut timeval,
 ) -> c_int {
     // SAFETY: the caller's sets.
-    let mut sets = unsafe { Sets::of(count, readable, writable, except) };
+    let mut sets = unsafe { Sets::of(count, [readable, writable, except]) };
     if !sets.has_listener() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::select(count, readable, writable, except, timeout) };
@@ -108,12 +113,9 @@ pub unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's sets and mask.
-    let is_interrupted = unsafe {
-        let sets = || Sets::of(count, readable, writable, except);
-        poll_before_select(sets, timeout.is_null() && mask.is_null())
-    };
-    if is_interrupted {
+    let may_poll = timeout.is_null() && mask.is_null();
+    // SAFETY: the caller's sets.
+    if unsafe { poll_before_select(count, [readable, writable, except], may_poll) } {
         return -1;
     }
     if !table::has_listeners() {
@@ -136,7 +138,7 @@ unsafe fn pselect_with_listeners(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the caller's sets.
-    let mut sets = unsafe { Sets::of(count, readable, writable, except) };
+    let mut sets = unsafe { Sets::of(count, [readable, writable, except]) };
     if !sets.has_listener() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::pselect(count, readable, writable, except, timeout, mask) };
@@ -170,13 +172,7 @@ const READY: [i16; 3] = [POLLIN | POLLHUP | POLLERR, POLLOUT | POLLERR, POLLPRI]
 impl Sets {
     /// # Safety
     /// The sets are null or hold `count` bits.
-    unsafe fn of(
-        count: c_int,
-        readable: *mut fd_set,
-        writable: *mut fd_set,
-        except: *mut fd_set,
-    ) -> Self {
-        let sets = [readable, writable, except];
+    unsafe fn of(count: c_int, sets: [*mut fd_set; 3]) -> Self {
         let mut wanted = Vec::new();
         for fd in 0..select_bits(count) {
             let mut events = 0;

@@ -155,7 +155,6 @@ impl Used {
     /// `EINTR` if a signal has ended the wait.
     fn poll(
         &self,
-        spin: &AdaptiveSpin,
         blocked: &SignalsBlocked,
         mut ask: impl FnMut() -> c_int,
     ) -> Result<Polled, Errno> {
@@ -168,10 +167,10 @@ impl Used {
                 _ => Some(Polled::Nothing),
             }
         });
-        match polled {
+        let _ = SPIN.try_with(|spin| match polled {
             Some(Polled::Found(_)) => spin.on_success(),
             _ => spin.on_failure(),
-        }
+        });
         match polled.unwrap_or(Polled::Nothing) {
             Polled::Nothing if blocked.will_interrupt(true) => Err(Errno::INTR),
             polled => Ok(polled),
@@ -244,10 +243,9 @@ fn poll_before_wait(may_poll: bool, ask: impl FnMut() -> c_int) -> Option<c_int>
     let blocked = polls.then(SignalsBlocked::begin_polling).flatten();
     let inside = guard::enter();
     let polled = match &blocked {
-        Some(blocked) => SPIN.try_with(|spin| used.poll(spin, blocked, ask)),
-        None => Ok(Ok(Polled::Nothing)),
+        Some(blocked) => used.poll(blocked, ask),
+        None => Ok(Polled::Nothing),
     };
-    let polled = polled.unwrap_or(Ok(Polled::Nothing));
     if !matches!(polled, Ok(Polled::Found(_))) {
         end(used.streams.drain(..));
     }
