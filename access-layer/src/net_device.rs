@@ -1,55 +1,12 @@
 //! Network devices and addresses of this host. The first word of `ia_params` names one of them.
 
-use std::ffi::CStr;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, ToSocketAddrs};
 
-use dat_abi::read_socket_addr;
+use host::netlink::interfaces::is_link_local;
+pub use host::netlink::interfaces::{Interface, interfaces};
 
 use crate::rnic::RnicError;
-
-/// An address of a network device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interface {
-    /// Network device.
-    pub name: String,
-    /// One of the device's addresses.
-    pub address: IpAddr,
-    /// The index of the device, if the address is ambiguous without it (RFC 4007: link-local IPv6);
-    /// otherwise 0.
-    pub scope_id: u32,
-}
-
-/// Returns every address of every device that is configured now.
-pub fn interfaces() -> io::Result<Vec<Interface>> {
-    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: `list` is a local variable; on success this function owns the list until
-    // `freeifaddrs`.
-    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mut found = Vec::new();
-    let mut entry = list;
-    while !entry.is_null() {
-        // SAFETY: `entry` is an element of the list from getifaddrs, which has not been freed.
-        let item = unsafe { &*entry };
-        entry = item.ifa_next;
-        // SAFETY: `ifa_addr` is null or points to a socket address of this list.
-        let Some((address, scope_id)) = (unsafe { ip_of(item.ifa_addr) }) else {
-            continue;
-        };
-        // SAFETY: `ifa_name` is a zero-terminated string of this list.
-        let name = unsafe { CStr::from_ptr(item.ifa_name) };
-        found.push(Interface {
-            name: name.to_string_lossy().into_owned(),
-            address,
-            scope_id,
-        });
-    }
-    // SAFETY: the list came from getifaddrs and is freed once; the results are copies.
-    unsafe { libc::freeifaddrs(list) };
-    Ok(found)
-}
 
 /// Returns the main address of a device: its first IPv4 address, otherwise its first IPv6 address
 /// that needs no scope, otherwise its first address.
@@ -74,11 +31,6 @@ pub fn scope_of(interfaces: &[Interface], name: &str) -> u32 {
         .map(|i| i.scope_id)
         .max()
         .unwrap_or(0)
-}
-
-/// Returns true if an address is valid on one link only.
-pub fn is_link_local(address: &IpAddr) -> bool {
-    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 /// Returns the device that has an address. All of 127/8 belongs to the loopback device.
@@ -114,7 +66,7 @@ pub struct Adapter {
 /// [`RnicError::NoDevice`] if `word` is none of these; [`RnicError::Os`] if the devices cannot be
 /// listed.
 pub fn resolve(word: &str) -> Result<Adapter, RnicError> {
-    let interfaces = interfaces()?;
+    let interfaces = interfaces().map_err(io::Error::from)?;
     let adapter = |name: &str, address| Adapter {
         name: name.to_owned(),
         address,
@@ -146,20 +98,6 @@ pub fn resolve(word: &str) -> Result<Adapter, RnicError> {
         .ok_or_else(none)
 }
 
-/// # Safety
-///
-/// `address` is null or points to a socket address that is as long as its family requires.
-unsafe fn ip_of(address: *const libc::sockaddr) -> Option<(IpAddr, u32)> {
-    if address.is_null() {
-        return None;
-    }
-    // SAFETY: the pointer is not null, and the caller guarantees the rest.
-    match unsafe { read_socket_addr(address.cast()) }.ok()? {
-        SocketAddr::V4(v4) => Some(((*v4.ip()).into(), 0)),
-        SocketAddr::V6(v6) => Some(((*v6.ip()).into(), v6.scope_id())),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,6 +107,7 @@ mod tests {
             name: name.to_owned(),
             address: address.parse().unwrap(),
             scope_id: if address.starts_with("fe80") { 7 } else { 0 },
+            is_up: true,
         };
         vec![
             of("lo", "127.0.0.1"),
@@ -203,11 +142,5 @@ mod tests {
         let holder = holder_of(&devices, "192.0.2.2".parse().unwrap());
         assert_eq!(holder, Some("eth0"));
         assert_eq!(holder_of(&list(), "192.0.2.3".parse().unwrap()), None);
-    }
-
-    #[test]
-    fn this_machine_has_a_loopback_device() {
-        let all = interfaces().unwrap();
-        assert!(all.iter().any(|i| i.address.is_loopback()));
     }
 }

@@ -352,7 +352,7 @@ impl Finder<'_> {
         if route.reach == Reach::Other {
             return Err(Reason::NoUnicast);
         }
-        let no_device = |error: crate::netlink::Error| Reason::NoRoute(error.errno());
+        let no_device = |error: host::netlink::Error| Reason::NoRoute(error.errno());
         let device = stack.device(route.device).map_err(no_device)?.name;
         let rdma = stack.rdma().map_err(no_device)?;
         let local = route.reach == Reach::Local;
@@ -377,7 +377,7 @@ impl Finder<'_> {
     /// unspecified address.
     fn find_at_own_address(&self) -> Result<Found, Reason> {
         let stack = self.switch.stack().ok_or(Reason::NoNetlink)?;
-        let refused = |error: crate::netlink::Error| Reason::NoRoute(error.errno());
+        let refused = |error: host::netlink::Error| Reason::NoRoute(error.errno());
         let rdma = stack.rdma().map_err(refused)?;
         let ip = self.intent.address.ip().to_canonical();
         if ip.is_unspecified() {

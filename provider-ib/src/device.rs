@@ -16,7 +16,7 @@ use std::sync::Arc;
 use access_layer::net_device;
 use access_layer::rnic::{Resource, RnicError};
 use dat_abi::CSocketAddr;
-use host::descriptors::out_of_the_way;
+use host::descriptors::raise;
 use verbs_dl::Libraries;
 use verbs_dl::types::*;
 
@@ -208,7 +208,7 @@ pub(crate) unsafe fn renumber(fd: &mut RawFd) {
     }
     // SAFETY: guaranteed by the caller.
     let owned = unsafe { OwnedFd::from_raw_fd(*fd) };
-    *fd = out_of_the_way(owned).into_raw_fd();
+    *fd = raise(owned).map_or(-1, IntoRawFd::into_raw_fd);
 }
 
 /// Makes a descriptor of the libraries non-blocking.
@@ -277,7 +277,8 @@ fn with_scope(address: IpAddr, scope_id: u32) -> SocketAddr {
 
 /// Returns the device by name, with its first IPv4 address, otherwise its first address.
 fn serve_any(libraries: &Libraries, name: &str, port: Option<u8>) -> Result<Served, RnicError> {
-    let mut addresses: Vec<SocketAddr> = net_device::interfaces()?
+    let mut addresses: Vec<SocketAddr> = net_device::interfaces()
+        .map_err(io::Error::from)?
         .iter()
         .map(|i| with_scope(i.address, i.scope_id))
         .collect();

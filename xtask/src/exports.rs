@@ -1,4 +1,5 @@
-//! Checks the exports of the staged libraries: exactly the listed symbols, under the right version.
+//! Checks the symbols of the staged libraries: they export exactly the listed symbols, under the
+//! right version, and import none that is unsafe in the process of another program.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,6 +21,10 @@ const PROVIDER_EXPORTS: [&str; 4] = [
     "dat_provider_init",
     "dat_rs_open_error",
 ];
+
+/// Functions of the C library that no library of ours may call. They use a descriptor among those
+/// of the program, and end the process if the program takes its number.
+const FORBIDDEN_IMPORTS: [&str; 2] = ["getifaddrs", "if_nameindex"];
 
 /// A defined dynamic symbol.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,6 +73,26 @@ pub(crate) fn check_loading(library: &Path, wanted: &str) -> Result<()> {
         text.contains("NODELETE"),
         "{}: should be linked with -z nodelete",
         library.display()
+    );
+    Ok(())
+}
+
+/// Checks that a library imports none of the forbidden functions.
+pub(crate) fn check_imports(library: &Path) -> Result<()> {
+    let mut nm = Command::new("nm");
+    nm.args(["-D", "--undefined-only"]).arg(library);
+    let imported = parse_nm(&output_of(&mut nm)?);
+    let forbidden = |import: &&Export| FORBIDDEN_IMPORTS.contains(&import.name.as_str());
+    let found: Vec<&str> = imported
+        .iter()
+        .filter(forbidden)
+        .map(|import| import.name.as_str())
+        .collect();
+    ensure!(
+        found.is_empty(),
+        "{}: imports {}; use the modules of `host::netlink`",
+        library.display(),
+        found.join(" ")
     );
     Ok(())
 }

@@ -8,6 +8,7 @@
 //! | [`forks`] | handlers that run around a `fork` of the program |
 //! | [`locks`] | locks that are taken although a thread panicked with them |
 //! | [`log`] | log lines, on the descriptors of the program or to the system's log |
+//! | [`netlink`] | requests to the kernel about devices, addresses, routes and sockets |
 //! | [`readiness`] | the state that `poll` should report for a socket |
 //! | [`reserve`] | an allocator with a reserve, so that a lack of memory does not end the program |
 //! | [`stand_in`] | a descriptor for the program, whose readiness the library controls |
@@ -19,6 +20,7 @@ pub mod environment;
 pub mod forks;
 pub mod locks;
 pub mod log;
+pub mod netlink;
 pub mod readiness;
 pub mod reserve;
 pub mod stand_in;

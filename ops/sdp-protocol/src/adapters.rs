@@ -247,7 +247,7 @@ impl Adapters {
                     .is_ok_and(|it| it.name == network_device)
             };
             let own = addresses.into_iter().filter(|own| is_there(own.device));
-            Ok::<_, ops::netlink::Error>(own.map(|own| own.ip).collect())
+            Ok::<_, host::netlink::Error>(own.map(|own| own.ip).collect())
         });
         found.and_then(Result::ok).unwrap_or_default()
     }

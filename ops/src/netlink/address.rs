@@ -2,13 +2,11 @@
 
 use std::net::IpAddr;
 
+use host::netlink::Error;
+use host::netlink::channel::Channel;
+use host::netlink::interfaces::local_address;
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{
-    AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope,
-};
-
-use crate::netlink::channel::Channel;
-use crate::netlink::error::Error;
+use netlink_packet_route::address::{AddressHeaderFlags, AddressMessage, AddressScope};
 
 /// An address of this host, with its device and scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,22 +25,12 @@ pub struct LocalAddress {
 
 impl LocalAddress {
     pub(super) fn of(message: &AddressMessage) -> Option<Self> {
-        let mut local = None;
-        let mut address = None;
-        for attribute in &message.attributes {
-            match attribute {
-                AddressAttribute::Local(ip) => local = Some(*ip),
-                AddressAttribute::Address(ip) => address = Some(*ip),
-                _ => {}
-            }
-        }
         let flags = message.header.flags;
         let unusable = AddressHeaderFlags::Tentative
             | AddressHeaderFlags::Dadfailed
             | AddressHeaderFlags::Deprecated;
         Some(Self {
-            // On a point-to-point link `Address` is the address of the other end.
-            ip: local.or(address)?,
+            ip: local_address(message)?,
             device: message.header.index,
             link_local: message.header.scope == AddressScope::Link,
             host_local: message.header.scope == AddressScope::Host,

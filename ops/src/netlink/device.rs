@@ -3,8 +3,8 @@
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkHeader, LinkMessage};
 
-use crate::netlink::channel::Channel;
-use crate::netlink::error::Error;
+use host::netlink::Error;
+use host::netlink::channel::Channel;
 
 /// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use crate::netlink::address::LocalAddress;
-use crate::netlink::channel::{messages, open_socket, retry};
 use crate::netlink::device::Device;
-use crate::netlink::error::Error;
+use host::netlink::Error;
+use host::netlink::channel::{messages, open_socket, retry};
 
 /// Multicast groups, as bits of the mask that a socket is bound to.
 pub(super) mod group {
@@ -86,7 +86,7 @@ impl Events {
     /// missed.
     pub(super) fn open() -> Result<Self, Error> {
         Ok(Self {
-            socket: open_socket(group::ROUTING)?.into(),
+            socket: open_socket(None, group::ROUTING)?.into(),
             buffer: vec![0; BUFFER_LEN],
             devices: BTreeMap::new(),
         })

@@ -2,14 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use host::netlink::Error;
+use host::netlink::channel::Channel;
 use netlink_packet_sock_diag::inet::nlas::Nla;
 use netlink_packet_sock_diag::inet::{
     ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags,
 };
 use netlink_packet_sock_diag::{AF_INET, AF_INET6, IPPROTO_TCP, SockDiagMessage};
-
-use crate::netlink::channel::Channel;
-use crate::netlink::error::Error;
+use rustix::net::netlink::SOCK_DIAG;
 
 /// A TCP socket in the state LISTEN, as reported by `sock_diag(7)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl ListeningSocket {
     /// Fails if this process cannot read the table of sockets: the kernel was built without it, or
     /// a filter of system calls denies access.
     pub fn at(service: SocketAddr) -> Result<Vec<Self>, Error> {
-        let mut channel = Channel::to_sockets()?;
+        let mut channel = Channel::of(Some(SOCK_DIAG))?;
         let mut found = Vec::new();
         // An IPv6 socket may listen at an IPv4 address too.
         let families = [AF_INET, AF_INET6];

@@ -15,15 +15,13 @@
 //! Everything here is synchronous, starts no thread and makes direct system calls, because it is
 //! loaded into other programs, ahead of their C library.
 //!
-//! - [`NetStack`] is the entry point; `channel` sends requests, `events` receives notifications
+//! - [`NetStack`] is the entry point; `events` receives notifications
 //! - `route`, `device`, `address`, `neighbour`, `port`, `rdma` and `listening` are one subject each
 
 #![forbid(unsafe_code)]
 
 mod address;
-mod channel;
 mod device;
-mod error;
 mod events;
 mod listening;
 mod neighbour;
@@ -33,7 +31,6 @@ mod stack;
 
 pub use address::LocalAddress;
 pub use device::Device;
-pub use error::Error;
 pub use events::Change;
 pub use listening::ListeningSocket;
 pub use neighbour::LinkAddress;

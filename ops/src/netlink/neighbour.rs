@@ -10,10 +10,10 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use crate::netlink::channel::{Channel, open_socket, retry};
-use crate::netlink::error::Error;
 use crate::netlink::events::group;
 use crate::netlink::route::{Route, family_of};
+use host::netlink::Error;
+use host::netlink::channel::{Channel, open_socket, retry};
 
 /// The link-layer destination of packets to a next hop.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub(super) fn resolve(
 ) -> Result<LinkAddress, Error> {
     let end = Instant::now() + within;
     // The notifications are enabled before the request, so that none is missed.
-    let events = open_socket(group::NEIGHBOUR)?;
+    let events = open_socket(None, group::NEIGHBOUR)?;
     let triggered = trigger(route);
     loop {
         let found = known(channel, route.device, route.next_hop())?;

@@ -7,8 +7,8 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use crate::netlink::channel::Channel;
-use crate::netlink::error::Error;
+use host::netlink::Error;
+use host::netlink::channel::Channel;
 
 /// A destination, and the other inputs of the kernel's routing decision.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

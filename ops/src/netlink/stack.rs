@@ -11,13 +11,13 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::netlink::address::LocalAddress;
-use crate::netlink::channel::Channel;
 use crate::netlink::device::Device;
-use crate::netlink::error::Error;
 use crate::netlink::events::{Change, Events};
 use crate::netlink::neighbour::{self, LinkAddress};
 use crate::netlink::rdma::{RdmaDevices, RdmaPort};
 use crate::netlink::route::{Reach, Route, RouteQuery};
+use host::netlink::Error;
+use host::netlink::channel::Channel;
 
 /// The maximum number of cached routes; a program with more peers asks the kernel again.
 const ROUTES_MAX: usize = 4096;

@@ -66,8 +66,10 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
         let provider = stage.file(file, &format!("lib/{name}"))?;
         provider_exports += exports::check_provider(&provider)?;
         exports::check_loading(&provider, name)?;
+        exports::check_imports(&provider)?;
     }
-    stage.file(&built.preload_library, "lib/libops-preload.so")?;
+    let preload = stage.file(&built.preload_library, "lib/libops-preload.so")?;
+    exports::check_imports(&preload)?;
     let headers = stage.directory(&libdat2.join("include/dat2"), "include/dat2", "h")?;
     stage.text(&layout::pkg_config(layout::MOVABLE, LIBDIR), PKG_CONFIG)?;
     stage.file(&workspace.root().join("dat.conf"), DAT_CONF)?;
@@ -92,6 +94,7 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
         root: shown(workspace),
     };
     exports::check_loading(&registry, "libdat2.so.2")?;
+    exports::check_imports(&registry)?;
     Ok(staged)
 }
 

@@ -1,5 +1,7 @@
 //! The errors of requests to the network stack.
 
+use std::io;
+
 use rustix::io::Errno;
 
 /// The reason for which the network stack gives no answer.
@@ -28,5 +30,11 @@ impl Error {
             Self::Garbled => Errno::PROTO,
             Self::Unsteady => Errno::AGAIN,
         }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        error.errno().into()
     }
 }

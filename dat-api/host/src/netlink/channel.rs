@@ -1,21 +1,20 @@
 //! Requests to the kernel over netlink, and the answers.
 
 use std::marker::PhantomData;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use host::descriptors::OwnDescriptor;
 use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader,
     NetlinkMessage, NetlinkPayload, NetlinkSerializable,
 };
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_sock_diag::SockDiagMessage;
 use rustix::io::Errno;
-use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 
+use crate::descriptors::{OwnDescriptor, raise};
 use crate::netlink::error::Error;
 
 /// The timeout of an answer. The kernel answers within the call that asks, and a kernel that does
@@ -34,7 +33,7 @@ const HEADER_LEN: usize = 16;
 
 /// A socket for requests of one netlink protocol. One request is in progress at a time.
 #[derive(Debug)]
-pub(super) struct Channel<M = RouteNetlinkMessage> {
+pub struct Channel<M = RouteNetlinkMessage> {
     socket: OwnDescriptor,
     sequence: u32,
     buffer: Vec<u8>,
@@ -43,15 +42,18 @@ pub(super) struct Channel<M = RouteNetlinkMessage> {
 
 impl Channel {
     /// Opens a channel to the tables of routes, devices and addresses.
-    pub(super) fn open() -> Result<Self, Error> {
-        Self::of(open_socket(0)?)
+    ///
+    /// # Errors
+    /// [`Error::Socket`].
+    pub fn open() -> Result<Self, Error> {
+        // Protocol 0 is NETLINK_ROUTE.
+        Self::of(None)
     }
 }
 
-impl Channel<SockDiagMessage> {
-    /// Opens a channel to the table of sockets.
-    pub(super) fn to_sockets() -> Result<Self, Error> {
-        Self::of(socket_of(Some(netlink::SOCK_DIAG), 0)?)
+impl<M> AsFd for Channel<M> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 
@@ -60,7 +62,12 @@ where
     M: NetlinkSerializable + NetlinkDeserializable + Clone + std::fmt::Debug,
     NetlinkPayload<M>: From<M>,
 {
-    fn of(socket: OwnedFd) -> Result<Self, Error> {
+    /// Opens a channel of a netlink protocol, whose messages are `M`.
+    ///
+    /// # Errors
+    /// [`Error::Socket`].
+    pub fn of(protocol: Option<Protocol>) -> Result<Self, Error> {
+        let socket = open_socket(protocol, 0)?;
         sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_WITHIN))
             .map_err(Error::Socket)?;
         Ok(Self {
@@ -72,7 +79,10 @@ where
     }
 
     /// Requests one object.
-    pub(super) fn get(&mut self, question: M) -> Result<M, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Refused`] by the kernel, [`Error::Socket`], or [`Error::Garbled`].
+    pub fn get(&mut self, question: M) -> Result<M, Error> {
         self.send(question, NLM_F_REQUEST)?;
         let mut answers = Vec::new();
         self.receive(&mut answers, true)?;
@@ -80,7 +90,10 @@ where
     }
 
     /// Reads a whole table. Repeats the read if the table changed meanwhile.
-    pub(super) fn dump(&mut self, question: &M) -> Result<Vec<M>, Error> {
+    ///
+    /// # Errors
+    /// Those of [`Self::get`], and [`Error::Unsteady`].
+    pub fn dump(&mut self, question: &M) -> Result<Vec<M>, Error> {
         for _ in 0..READINGS_MAX {
             self.send(question.clone(), NLM_F_REQUEST | NLM_F_DUMP)?;
             let mut answers = Vec::new();
@@ -154,14 +167,12 @@ where
     }
 }
 
-/// Opens a route socket in the calling thread's namespace that receives the multicast groups of
-/// this mask.
-pub(super) fn open_socket(groups: u32) -> Result<OwnedFd, Error> {
-    // Protocol 0 is NETLINK_ROUTE.
-    socket_of(None, groups)
-}
-
-fn socket_of(protocol: Option<Protocol>, groups: u32) -> Result<OwnedFd, Error> {
+/// Opens a socket in the calling thread's namespace that receives the multicast groups of this
+/// mask.
+///
+/// # Errors
+/// [`Error::Socket`].
+pub fn open_socket(protocol: Option<Protocol>, groups: u32) -> Result<OwnedFd, Error> {
     let socket = rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
@@ -170,11 +181,11 @@ fn socket_of(protocol: Option<Protocol>, groups: u32) -> Result<OwnedFd, Error> 
     )
     .map_err(Error::Socket)?;
     rustix::net::bind(&socket, &SocketAddrNetlink::new(0, groups)).map_err(Error::Socket)?;
-    host::descriptors::raise(socket).map_err(Error::Socket)
+    raise(socket).map_err(Error::Socket)
 }
 
 /// Splits a datagram into its messages. Stops at an invalid length.
-pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn messages(mut datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let len = datagram.first_chunk::<4>()?;
         let len = usize::try_from(u32::from_ne_bytes(*len)).ok()?;
@@ -188,7 +199,10 @@ pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Repeats a call that a signal interrupted.
-pub(super) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+///
+/// # Errors
+/// Those of the call, except `EINTR`.
+pub fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
             Err(Errno::INTR) => {}
