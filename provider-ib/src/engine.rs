@@ -64,10 +64,10 @@ impl Engine {
         // SAFETY: the call takes no pointers; the result is checked before it is owned.
         let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // A program that closes all descriptors from some number on would otherwise close both.
-        let epoll = out_of_the_way(epoll).into();
+        let epoll = out_of_the_way(epoll);
         // SAFETY: the call takes no pointers; the result is checked before it is owned.
         let wake = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        let wake = out_of_the_way(wake).into();
+        let wake = out_of_the_way(wake);
         let engine = Self {
             epoll,
             wake,

@@ -106,7 +106,7 @@ impl NotInherited {
     /// have run.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         let fd = out_of_the_way(fd);
-        let key = Identity::of(&fd).ok().map(|it| (fd.as_raw_fd(), it));
+        let key = fd.identity().map(|it| (fd.as_raw_fd(), it));
         open()
             .get_or_insert_default()
             .sockets
@@ -125,12 +125,12 @@ impl NotInherited {
         }
         let key = (fd.as_raw_fd(), identity);
         table.sockets.insert(key, Some(number));
-        Ok(Self::keep(fd, Some(key)))
+        Ok(Self::keep(fd.into(), Some(key)))
     }
 
-    fn keep(fd: OwnedFd, key: Option<(RawFd, Identity)>) -> Self {
+    fn keep(fd: OwnDescriptor, key: Option<(RawFd, Identity)>) -> Self {
         Self {
-            fd: ManuallyDrop::new(fd.into()),
+            fd: ManuallyDrop::new(fd),
             key,
         }
     }

@@ -29,7 +29,7 @@ struct TraceFile(OwnDescriptor);
 
 impl From<File> for TraceFile {
     fn from(file: File) -> Self {
-        Self(out_of_the_way(file.into()).into())
+        Self(out_of_the_way(file.into()))
     }
 }
 

@@ -44,18 +44,21 @@ fn upper_quarter() -> RawFd {
 /// Moves a descriptor to the upper quarter, or returns it unchanged if that fails.
 ///
 /// For callers that need the descriptor in any case.
-pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
-    copy(&fd).unwrap_or(fd)
+pub fn out_of_the_way(fd: OwnedFd) -> OwnDescriptor {
+    let low = OwnDescriptor::from(fd);
+    low.raised().unwrap_or(low)
 }
 
 /// Moves a descriptor to the upper quarter. Without room there, the descriptor keeps its number.
 ///
 /// # Errors
-/// The error of the kernel, unless it reports missing room.
+/// `EBADF` if the program has closed the number. Otherwise the error of the kernel, unless it
+/// reports missing room.
 pub fn raise(fd: OwnedFd) -> Result<OwnedFd, Errno> {
-    match copy(&fd) {
-        Ok(raised) => Ok(raised),
-        Err(Errno::MFILE | Errno::INVAL) => Ok(fd),
+    let low = OwnDescriptor::from(fd);
+    match low.raised() {
+        Ok(raised) => raised.into_owned(),
+        Err(Errno::MFILE | Errno::INVAL) => low.into_owned(),
         Err(error) => Err(error),
     }
 }
@@ -122,6 +125,11 @@ impl OwnDescriptor {
         Identity::of_number(self.fd.as_raw_fd()).ok() != self.identity
     }
 
+    /// Returns the identity of the file; `None` if the kernel has reported none.
+    pub fn identity(&self) -> Option<Identity> {
+        self.identity
+    }
+
     /// Returns the descriptor.
     ///
     /// # Errors
@@ -130,6 +138,16 @@ impl OwnDescriptor {
         match self.is_lost() {
             true => Err(Errno::BADF),
             false => Ok(self.as_fd()),
+        }
+    }
+
+    /// Duplicates the descriptor to the upper quarter. If the program has another file at the
+    /// number, the result is `EBADF`.
+    fn raised(&self) -> Result<Self, Errno> {
+        let raised = Self::from(copy(self)?);
+        match raised.identity == self.identity {
+            true => Ok(raised),
+            false => Err(Errno::BADF),
         }
     }
 
@@ -234,6 +252,19 @@ mod tests {
         assert_eq!(own.into_owned().unwrap_err(), Errno::BADF);
         // SAFETY: the number is that of the duplicate above, which nothing else owns.
         let other = unsafe { OwnedFd::from_raw_fd(number) };
+        assert_eq!(Identity::of(other), Identity::of(root));
+    }
+
+    #[test]
+    fn a_file_that_has_the_number_of_a_new_descriptor_stays_open() {
+        let low = OwnDescriptor::from(OwnedFd::from(File::open("/dev/null").unwrap()));
+        let root = OwnedFd::from(File::open("/").unwrap());
+        // SAFETY: both numbers are open, and the test owns them.
+        unsafe { libc::dup2(root.as_raw_fd(), low.as_raw_fd()) };
+        assert_eq!(low.raised().unwrap_err(), Errno::BADF);
+        // SAFETY: the number is that of the duplicate above, which nothing else owns.
+        let other = unsafe { OwnedFd::from_raw_fd(low.as_raw_fd()) };
+        drop(low);
         assert_eq!(Identity::of(other), Identity::of(root));
     }
 

@@ -47,8 +47,8 @@ impl Poller {
         // early.
         epoll::add(&epoll, &wake, EventData::new_u64(WAKE), WAKE_FLAGS)?;
         Ok(Self {
-            epoll: epoll.into(),
-            wake: wake.into(),
+            epoll,
+            wake,
             is_woken: AtomicBool::new(true),
             lacks_precise_wait: AtomicBool::new(false),
         })

@@ -36,7 +36,7 @@ pub(crate) struct ConnSet {
 
 impl ConnSet {
     pub(super) fn new() -> Result<Self, Errno> {
-        let epoll = out_of_the_way(epoll::create(CreateFlags::CLOEXEC)?).into();
+        let epoll = out_of_the_way(epoll::create(CreateFlags::CLOEXEC)?);
         Ok(Self { epoll })
     }
 
