@@ -1,7 +1,7 @@
 //! Requests to the kernel over netlink, and the answers.
 
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use netlink_packet_core::{
@@ -48,12 +48,6 @@ impl Channel {
     pub fn open() -> Result<Self, Error> {
         // Protocol 0 is NETLINK_ROUTE.
         Self::of(None)
-    }
-}
-
-impl<M> AsFd for Channel<M> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
     }
 }
 

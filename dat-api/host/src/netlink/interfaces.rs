@@ -8,7 +8,9 @@ use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, ioctl};
 use rustix::net::netdevice::index_to_name;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use crate::descriptors::{OwnDescriptor, out_of_the_way};
 use crate::netlink::channel::Channel;
 use crate::netlink::error::Error;
 
@@ -34,8 +36,9 @@ pub struct Interface {
 pub fn interfaces() -> Result<Vec<Interface>, Error> {
     let mut channel = Channel::open()?;
     let answers = channel.dump(&RouteNetlinkMessage::GetAddress(AddressMessage::default()))?;
+    let socket = device_socket().map_err(Error::Socket)?;
     let interface = |answer: &RouteNetlinkMessage| match answer {
-        RouteNetlinkMessage::NewAddress(message) => interface_of(&channel, message),
+        RouteNetlinkMessage::NewAddress(message) => interface_of(&socket, message),
         _ => None,
     };
     Ok(answers.iter().filter_map(interface).collect())
@@ -70,6 +73,13 @@ pub fn local_address(message: &AddressMessage) -> Option<IpAddr> {
     }
     // On a point-to-point link `Address` is the address of the other end.
     local.or(address)
+}
+
+/// Opens a socket for the requests of netdevice(7). They work on every socket of Linux, but not on
+/// the netlink sockets of gVisor.
+fn device_socket() -> Result<OwnDescriptor, Errno> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
+    socket_with(family, kind, SocketFlags::CLOEXEC, None).map(out_of_the_way)
 }
 
 fn is_up(socket: impl AsFd, name: &str) -> Result<bool, Errno> {
@@ -110,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_removed_has_no_flags() {
-        let socket = Channel::open().unwrap();
+        let socket = device_socket().unwrap();
         assert_eq!(is_up(&socket, "removed"), Err(Errno::NODEV));
         assert_eq!(is_up(&socket, "a name that is too long"), Err(Errno::NODEV));
     }
