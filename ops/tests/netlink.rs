@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ops::netlink::{Change, Error, LinkAddress, NetStack, Reach, RouteQuery};
+use host::netlink::Error;
+use ops::netlink::{Change, LinkAddress, NetStack, Reach, RouteQuery};
 use rustix::io::Errno;
 use stack_tests::{NetSpace, Program, Veth, available, not_run};
 
