@@ -108,6 +108,7 @@ mod tests {
             address: address.parse().unwrap(),
             scope_id: if address.starts_with("fe80") { 7 } else { 0 },
             is_up: true,
+            is_loopback: name == "lo",
         };
         vec![
             of("lo", "127.0.0.1"),

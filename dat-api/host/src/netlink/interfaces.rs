@@ -26,6 +26,8 @@ pub struct Interface {
     pub scope_id: u32,
     /// True if the device is up.
     pub is_up: bool,
+    /// True for a loopback device, also for its addresses that other hosts can reach.
+    pub is_loopback: bool,
 }
 
 /// Returns every address of every device that is configured now: first those of IPv4, then those of
@@ -49,8 +51,10 @@ fn interface_of(socket: impl AsFd, message: &AddressMessage) -> Option<Interface
     let index = message.header.index;
     let address = local_address(message)?;
     let name = index_to_name(&socket, index).ok()?;
+    let flags = flags(&socket, &name).ok()?;
     Some(Interface {
-        is_up: is_up(&socket, &name).ok()?,
+        is_up: flags & libc::IFF_UP != 0,
+        is_loopback: flags & libc::IFF_LOOPBACK != 0,
         name,
         address,
         scope_id: match is_link_local(&address) {
@@ -82,7 +86,7 @@ fn device_socket() -> Result<OwnDescriptor, Errno> {
     socket_with(family, kind, SocketFlags::CLOEXEC, None).map(out_of_the_way)
 }
 
-fn is_up(socket: impl AsFd, name: &str) -> Result<bool, Errno> {
+fn flags(socket: impl AsFd, name: &str) -> Result<i32, Errno> {
     const GET_FLAGS: Opcode = libc::SIOCGIFFLAGS as Opcode;
     let mut request = libc::ifreq {
         ifr_name: [0; libc::IFNAMSIZ],
@@ -98,8 +102,7 @@ fn is_up(socket: impl AsFd, name: &str) -> Result<bool, Errno> {
     // SAFETY: the request reads the name, and writes the flags of this structure.
     unsafe { ioctl(socket, Updater::<GET_FLAGS, _>::new(&mut request)) }?;
     // SAFETY: the field is plain data of which the request has written all bytes.
-    let flags = unsafe { request.ifr_ifru.ifru_flags };
-    Ok(i32::from(flags) & libc::IFF_UP != 0)
+    Ok(unsafe { request.ifr_ifru.ifru_flags }.into())
 }
 
 /// Returns true if an address is valid on one link only.
@@ -115,13 +118,15 @@ mod tests {
     fn this_host_has_a_loopback_device_with_an_address() {
         let all = interfaces().unwrap();
         let mut loopback = all.iter().filter(|it| it.address.is_loopback());
-        assert!(loopback.any(|it| it.name == "lo" && it.is_up && it.scope_id == 0));
+        assert!(
+            loopback.any(|it| it.name == "lo" && it.is_up && it.is_loopback && it.scope_id == 0)
+        );
     }
 
     #[test]
     fn a_device_that_is_removed_has_no_flags() {
         let socket = device_socket().unwrap();
-        assert_eq!(is_up(&socket, "removed"), Err(Errno::NODEV));
-        assert_eq!(is_up(&socket, "a name that is too long"), Err(Errno::NODEV));
+        assert_eq!(flags(&socket, "removed"), Err(Errno::NODEV));
+        assert_eq!(flags(&socket, "a name that is too long"), Err(Errno::NODEV));
     }
 }

@@ -44,7 +44,7 @@ fn entry(interface: &str) -> Option<Entry> {
 /// Returns the devices that are up and have an address.
 fn devices(mut interfaces: Vec<Interface>) -> Vec<String> {
     interfaces.retain(|it| it.is_up && !is_link_local(&it.address));
-    interfaces.sort_by_key(|it| it.address.is_loopback());
+    interfaces.sort_by_key(|it| it.is_loopback);
     let mut names: Vec<String> = Vec::new();
     for interface in interfaces {
         if !names.contains(&interface.name) {
@@ -73,6 +73,7 @@ mod tests {
             address: address.parse().expect("an address"),
             scope_id: 0,
             is_up,
+            is_loopback: name == "lo",
         }
     }
 
@@ -89,6 +90,7 @@ mod tests {
     fn every_interface_appears_once_and_loopback_last() {
         let all = [
             ("lo", "127.0.0.1"),
+            ("lo", "192.0.2.3"),
             ("eth0", "192.0.2.1"),
             ("lo", "::1"),
             ("eth0", "192.0.2.2"),
