@@ -4,7 +4,7 @@
 //! of figures.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Instant;
@@ -67,6 +67,8 @@ enum End {
     },
     /// Both ends of many connections; prints KiB of memory and descriptors per end.
     Hold { count: u32 },
+    /// Both ends of a connection without bytes; prints microseconds of a round of calls.
+    Calls { count: u32 },
 }
 
 /// Length in bytes of a message of a ping-pong.
@@ -93,6 +95,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             count,
         } => get(port, connections, count),
         End::Hold { count } => hold(count),
+        End::Calls { count } => call(count),
     }
 }
 
@@ -263,6 +266,28 @@ fn hold(count: u32) -> Result<()> {
         (resident()? - memory) / ends,
         (descriptors()? - numbers) / ends
     );
+    Ok(())
+}
+
+/// Makes rounds of the calls of an event loop, none of which has anything to do: the set watches
+/// the socket anew, the wait finds nothing, and the socket sends and receives nothing.
+fn call(count: u32) -> Result<()> {
+    let listener = listen(0)?;
+    let mut end = dial(listener.local_addr()?.port())?;
+    let _peer = listener.accept()?;
+    end.set_nonblocking(true)?;
+    let set = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    let begun = Instant::now();
+    for _ in 0..count {
+        set.add(&end, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+        let ready = set.wait(&mut [EpollEvent::empty()], EpollTimeout::ZERO)?;
+        let sent = end.write(&[])?;
+        let received = end.read(&mut [0]);
+        set.delete(&end)?;
+        let is_idle = received.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+        ensure!(ready == 0 && sent == 0 && is_idle, "a call had work");
+    }
+    println!("{}", begun.elapsed().as_secs_f64() * 1e6 / f64::from(count));
     Ok(())
 }
 

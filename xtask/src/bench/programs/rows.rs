@@ -1,7 +1,9 @@
 //! The rows of the table.
 
 use super::work::Processors::{One, Two};
-use super::work::Work::{Connect, Descriptors, Http, Iperf, Memcached, Memory, Pgbench, Start};
+use super::work::Work::{
+    Calls, Connect, Descriptors, Http, Iperf, Memcached, Memory, Pgbench, Start,
+};
 use super::work::{Processors, Way, Work};
 use crate::bench::ends::Waiting;
 use Target::{Adds, Ratio, RatioAtMost};
@@ -59,6 +61,7 @@ const ANEW: Work = Http { is_kept: false };
 /// Sockets that stay on TCP, then connections within the host.
 pub(super) const ROWS: &[Row] = rows! {
     "redis GET, stays on TCP": redis("get", 50, 1), Stays, Ratio(0.98);
+    "a round of calls, stays on TCP": Calls, Stays, RatioAtMost(1.02);
     "iperf3, stays on TCP": Iperf { streams: 1 }, Stays, Ratio(0.98);
     "connections, one processor, stay on TCP": Connect { on: One }, Stays, Ratio(0.98);
     "start of a program": Start, Stays, Adds(5.0);

@@ -57,6 +57,8 @@ pub(super) enum Work {
     PingPong { waiting: Waiting, on: Processors },
     /// Connections that carry one byte in each direction, one after another.
     Connect { on: Processors },
+    /// Rounds of calls that have nothing to do, on one connection.
+    Calls,
     /// A program that does nothing.
     Start,
     /// The memory of a process that a connection takes, at each end.
@@ -95,7 +97,7 @@ impl Work {
             | Self::Memcached
             | Self::Connect { .. } => "1/s",
             Self::Iperf { .. } => "Gbit/s",
-            Self::PingPong { .. } => "us",
+            Self::PingPong { .. } | Self::Calls => "us",
             Self::Start => "ms",
             Self::Memory => "KiB",
             Self::Descriptors => "number",
@@ -110,7 +112,7 @@ impl Work {
             | Self::PingPong { on, .. }
             | Self::Connect { on } => on.of_client(),
             Self::Iperf { .. } | Self::Http { .. } | Self::Memcached => Processors::Two.of_client(),
-            Self::Start | Self::Memory | Self::Descriptors => 0,
+            Self::Calls | Self::Start | Self::Memory | Self::Descriptors => 0,
         }
     }
 
@@ -123,7 +125,7 @@ impl Work {
             Self::Pgbench { .. } => 5432,
             Self::Memcached => 11211,
             Self::PingPong { .. } | Self::Connect { .. } => 4800,
-            Self::Start | Self::Memory | Self::Descriptors => return 0,
+            Self::Calls | Self::Start | Self::Memory | Self::Descriptors => return 0,
         };
         base + u16::from(way != Way::Plain)
     }
@@ -215,7 +217,7 @@ impl Setup {
                 &format!("--processor 0 echo {port} {}", waiting.word()),
             )?,
             Work::Connect { .. } => self.end(way, &format!("--processor 0 once {port}"))?,
-            Work::Start | Work::Memory | Work::Descriptors => return Ok(None),
+            Work::Calls | Work::Start | Work::Memory | Work::Descriptors => return Ok(None),
         };
         self.started(server, port).map(Some)
     }
@@ -340,6 +342,10 @@ impl Setup {
                     &format!("--processor {} {connect}", work.processor()),
                     0,
                 )
+            }
+            Work::Calls => {
+                let calls = format!("calls {}", of(300_000, 100_000));
+                self.end_figure(way, &format!("--processor {} {calls}", work.processor()), 0)
             }
             Work::Start => self.start(way, of(50, 20)),
             Work::Memory => self.end_figure(way, "hold 400", 0),
