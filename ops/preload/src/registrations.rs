@@ -150,34 +150,45 @@ const BITS: usize = 64;
 
 /// The descriptors that were last used as sets. `/proc` shows whether such a descriptor still is a
 /// set.
-static SETS: [AtomicU64; NUMBERS / BITS] = [const { AtomicU64::new(0) }; NUMBERS / BITS];
+static SETS: Bits = [const { AtomicU64::new(0) }; NUMBERS / BITS];
 
 /// The index of the last word of [`SETS`] that has had a bit.
 static LAST: AtomicUsize = AtomicUsize::new(0);
 
+/// Records that the program adds a descriptor to a set. The caller records this before the
+/// addition, because another thread may replace the descriptor right after it.
+#[inline]
+pub(crate) fn record(set: c_int, fd: c_int) {
+    record_set(set);
+    record_watched(fd);
+}
+
 /// Records that the program has used a descriptor as a set.
-pub(crate) fn record_set(set: c_int) {
-    let Ok(number) = usize::try_from(set) else {
-        return;
-    };
-    let bit = 1 << (number % BITS);
-    if let Some(word) = SETS.get(number / BITS)
+#[inline]
+fn record_set(set: c_int) {
+    if let Some((word, bit)) = bit_of(&SETS, set)
         && word.load(Ordering::Relaxed) & bit == 0
     {
-        LAST.fetch_max(number / BITS, Ordering::Relaxed);
-        word.fetch_or(bit, Ordering::Release);
+        record_new_set(set, word, bit);
     }
 }
 
+#[cold]
+fn record_new_set(set: c_int, word: &AtomicU64, bit: u64) {
+    LAST.fetch_max(set.cast_unsigned() as usize / BITS, Ordering::Relaxed);
+    word.fetch_or(bit, Ordering::Release);
+}
+
 /// The descriptors that were added to a set since their numbers were last closed.
-static WATCHED: [AtomicU64; NUMBERS / BITS] = [const { AtomicU64::new(0) }; NUMBERS / BITS];
+static WATCHED: Bits = [const { AtomicU64::new(0) }; NUMBERS / BITS];
 
 /// True if sets were inherited over an `exec`. The descriptors that they watch were not recorded.
 static IS_INHERITED: AtomicBool = AtomicBool::new(false);
 
 /// Records that the program adds a descriptor to a set.
+#[inline]
 pub(crate) fn record_watched(fd: c_int) {
-    if let Some((word, bit)) = bit_of(fd)
+    if let Some((word, bit)) = bit_of(&WATCHED, fd)
         && word.load(Ordering::Relaxed) & bit == 0
     {
         word.fetch_or(bit, Ordering::Release);
@@ -186,7 +197,7 @@ pub(crate) fn record_watched(fd: c_int) {
 
 /// Records that the program closes a descriptor.
 pub(crate) fn record_closed(fd: c_int) {
-    if let Some((word, bit)) = bit_of(fd)
+    if let Some((word, bit)) = bit_of(&WATCHED, fd)
         && word.load(Ordering::Relaxed) & bit != 0
     {
         word.fetch_and(!bit, Ordering::Release);
@@ -197,12 +208,15 @@ pub(crate) fn record_closed(fd: c_int) {
 /// read the lists of all sets.
 fn is_watched(fd: c_int) -> bool {
     IS_INHERITED.load(Ordering::Acquire)
-        || bit_of(fd).is_none_or(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
+        || bit_of(&WATCHED, fd).is_none_or(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
 }
 
-fn bit_of(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
+/// The words that have one bit for each descriptor.
+type Bits = [AtomicU64; NUMBERS / BITS];
+
+fn bit_of(bits: &'static Bits, fd: c_int) -> Option<(&'static AtomicU64, u64)> {
     let number = usize::try_from(fd).ok()?;
-    Some((WATCHED.get(number / BITS)?, 1 << (number % BITS)))
+    Some((bits.get(number / BITS)?, 1 << (number % BITS)))
 }
 
 fn record_all() {

@@ -389,6 +389,14 @@ pub(crate) fn is_listener(fd: c_int) -> bool {
     kind(fd) == LISTENER
 }
 
+/// Returns true for a descriptor whose events depend on kernel objects other than its own, or whose
+/// kernel object is not final, so that a change to its registrations takes more than the kernel's
+/// call.
+#[inline]
+pub(crate) fn needs_own_control(fd: c_int) -> bool {
+    matches!(kind(fd), LISTENER | UNDECIDED)
+}
+
 /// Returns the attempt of a socket that connects without blocking.
 #[inline]
 pub(crate) fn undecided(fd: c_int) -> Option<Arc<dyn Undecided>> {

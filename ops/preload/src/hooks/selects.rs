@@ -19,7 +19,28 @@ use crate::socket::polling;
 use crate::table;
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn select(
+pub unsafe extern "C-unwind" fn select(
+    count: c_int,
+    readable: *mut fd_set,
+    writable: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe {
+        if polling::is_in_use() || table::has_listeners() {
+            return select_own(count, readable, writable, except, timeout);
+        }
+        real::select(count, readable, writable, except, timeout)
+    }
+}
+
+/// Performs `select` on sets that may contain listeners, and may poll before it sleeps.
+///
+/// # Safety
+/// As for `select`.
+#[inline(never)]
+unsafe extern "C" fn select_own(
     count: c_int,
     readable: *mut fd_set,
     writable: *mut fd_set,
@@ -105,7 +126,29 @@ unsafe fn select_with_listeners(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pselect(
+pub unsafe extern "C-unwind" fn pselect(
+    count: c_int,
+    readable: *mut fd_set,
+    writable: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe {
+        if polling::is_in_use() || table::has_listeners() {
+            return pselect_own(count, readable, writable, except, timeout, mask);
+        }
+        real::pselect(count, readable, writable, except, timeout, mask)
+    }
+}
+
+/// Performs `pselect` on sets that may contain listeners, and may poll before it sleeps.
+///
+/// # Safety
+/// As for `pselect`.
+#[inline(never)]
+unsafe extern "C" fn pselect_own(
     count: c_int,
     readable: *mut fd_set,
     writable: *mut fd_set,

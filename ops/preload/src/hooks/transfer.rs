@@ -81,7 +81,22 @@ hook! {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
+pub unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe {
+        if table::contains(fd) || spinning::is_on() {
+            return read_or_poll(fd, buffer, len);
+        }
+        real::read(fd, buffer, len)
+    }
+}
+
+/// Performs `read` on a descriptor that may be offloaded or polled first.
+///
+/// # Safety
+/// As for `read`.
+#[inline(never)]
+unsafe extern "C" fn read_or_poll(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
     let filled = super::dispatch(fd, |socket, fd| match len {
         0 => Ok(0),
         _ => receive_bytes(socket, fd, buffer, len, 0),
@@ -101,7 +116,29 @@ pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ss
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recv(
+pub unsafe extern "C-unwind" fn recv(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    let is_unusual = len == 0 || local::has_different_flag(flags) || spinning::is_on();
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe {
+        if table::contains(fd) || is_unusual {
+            return receive_or_poll(fd, buffer, len, flags);
+        }
+        real::recv(fd, buffer, len, flags)
+    }
+}
+
+/// Performs `recv` on a descriptor that may be offloaded or polled first, or on which a receive may
+/// be another than that of the kernel.
+///
+/// # Safety
+/// As for `recv`.
+#[inline(never)]
+unsafe extern "C" fn receive_or_poll(
     fd: c_int,
     buffer: *mut c_void,
     len: size_t,
@@ -126,7 +163,7 @@ pub unsafe extern "C" fn recv(
 
 /// Hook of `recvfrom`. TCP returns no source address but `AF_UNIX` does, so it is left out.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvfrom(
+pub unsafe extern "C-unwind" fn recvfrom(
     fd: c_int,
     buffer: *mut c_void,
     len: size_t,
@@ -134,21 +171,31 @@ pub unsafe extern "C" fn recvfrom(
     from: *mut sockaddr,
     from_len: *mut socklen_t,
 ) -> ssize_t {
-    let is_named = !from.is_null() && !from_len.is_null();
-    let received = super::dispatch(fd, |socket, fd| {
-        receive_bytes(socket, fd, buffer, len, flags)
-    });
-    // SAFETY: the caller's arguments, without the pointer for an address that TCP would not return.
-    let received = received.unwrap_or_else(|| unsafe {
-        if let Some(received) = local::receive_differently(fd, || len, flags) {
-            return received;
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe {
+        if table::contains(fd) || table::is_local(fd) {
+            return receive_without_source(fd, buffer, len, flags, from, from_len);
         }
-        if !table::is_local(fd) {
-            return real::recvfrom(fd, buffer, len, flags, from, from_len);
-        }
-        recv(fd, buffer, len, flags)
-    });
-    if received >= 0 && is_named && !table::is_plain(fd) {
+        real::recvfrom(fd, buffer, len, flags, from, from_len)
+    }
+}
+
+/// Performs `recvfrom` on a connection, which has no source addresses.
+///
+/// # Safety
+/// As for `recvfrom`.
+#[inline(never)]
+unsafe extern "C" fn receive_without_source(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    from: *mut sockaddr,
+    from_len: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: the caller's arguments, without the pointer for an address.
+    let received = unsafe { recv(fd, buffer, len, flags) };
+    if received >= 0 && !from.is_null() && !from_len.is_null() {
         // SAFETY: the pointer is not null, and by the caller's contract it is valid then.
         unsafe { *from_len = 0 };
     }
@@ -157,7 +204,7 @@ pub unsafe extern "C" fn recvfrom(
 
 /// Hook of `sendto`. The address is ignored, as TCP does on a connected socket.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendto(
+pub unsafe extern "C-unwind" fn sendto(
     fd: c_int,
     buffer: *const c_void,
     len: size_t,
@@ -165,18 +212,36 @@ pub unsafe extern "C" fn sendto(
     to: *const sockaddr,
     to_len: socklen_t,
 ) -> ssize_t {
-    let sent = super::dispatch(fd, |socket, fd| send_bytes(socket, fd, buffer, len, flags));
-    // SAFETY: the caller's arguments, without an address that TCP would ignore.
-    sent.unwrap_or_else(|| unsafe {
-        if to.is_null() || !table::is_local(fd) {
-            return real::sendto(fd, buffer, len, flags, to, to_len);
+    // SAFETY: the caller's arguments, for a connection without the address.
+    unsafe {
+        if table::contains(fd) || table::is_local(fd) {
+            return send(fd, buffer, len, flags);
         }
-        real::sendto(fd, buffer, len, flags, ptr::null(), 0)
-    })
+        real::sendto(fd, buffer, len, flags, to, to_len)
+    }
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe {
+        if table::contains(fd) || table::is_local(fd) {
+            return receive_from_connection(fd, message, flags);
+        }
+        real::recvmsg(fd, message, flags)
+    }
+}
+
+/// Performs `recvmsg` on an offloaded or local connection.
+///
+/// # Safety
+/// As for `recvmsg`.
+#[inline(never)]
+unsafe extern "C" fn receive_from_connection(
+    fd: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+) -> ssize_t {
     let received = super::dispatch(fd, |socket, fd| {
         // SAFETY: by the caller's contract the message is null or valid.
         unsafe { receive_message(socket, fd, message, flags) }
@@ -354,7 +419,27 @@ unsafe fn receive_unnamed_messages(
 
 /// Hook of `sendmsg`. Descriptors that are passed to another process carry bytes from then on.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+pub unsafe extern "C-unwind" fn sendmsg(
+    fd: c_int,
+    message: *const msghdr,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's arguments, unchanged. By the caller's contract the message is null or
+    // valid.
+    unsafe {
+        if table::contains(fd) || message.as_ref().is_some_and(has_ignored) {
+            return send_own(fd, message, flags);
+        }
+        real::sendmsg(fd, message, flags)
+    }
+}
+
+/// Performs `sendmsg` on an offloaded connection, or of a message with an address or control data.
+///
+/// # Safety
+/// As for `sendmsg`.
+#[inline(never)]
+unsafe extern "C" fn send_own(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     let sent = super::dispatch(fd, |socket, fd| {
         // SAFETY: by the caller's contract the message is null or valid.
         unsafe { send_message(socket, fd, message, flags) }

@@ -27,21 +27,46 @@ use crate::socket::polling;
 use crate::{registrations, table};
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_ctl(
+pub unsafe extern "C-unwind" fn epoll_ctl(
+    set: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    let is_addition = operation == EPOLL_CTL_ADD;
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe {
+        if polling::is_in_use()
+            || (is_addition && table::has_listeners())
+            || table::needs_own_control(fd)
+        {
+            return control_own(set, operation, fd, event);
+        }
+        if is_addition {
+            registrations::record(set, fd);
+        }
+        real::epoll_ctl(set, operation, fd, event)
+    }
+}
+
+/// Performs `epoll_ctl` where this library has streams that a thread polls, listeners, or a
+/// descriptor whose kernel object is not final.
+///
+/// # Safety
+/// As for `epoll_ctl`.
+#[inline(never)]
+unsafe extern "C" fn control_own(
     set: c_int,
     operation: c_int,
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
     polling::end_all();
-    if operation == EPOLL_CTL_ADD && table::has_listeners() {
-        offer::take_over(fd);
-    }
     if operation == EPOLL_CTL_ADD {
-        // Recorded before the addition, because another thread may replace the descriptor right
-        // after it.
-        registrations::record_set(set);
-        registrations::record_watched(fd);
+        if table::has_listeners() {
+            offer::take_over(fd);
+        }
+        registrations::record(set, fd);
     }
     match table::find_listener(fd) {
         // SAFETY: the caller's arguments, unchanged.
@@ -138,8 +163,34 @@ fn control(set: c_int, operation: c_int, fd: c_int, event: Option<epoll_event>) 
     }
 }
 
+/// Returns true if a wait of this process may have to poll before it sleeps.
+#[inline]
+fn may_poll() -> bool {
+    polling::is_in_use() || spinning::is_on()
+}
+
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_wait(
+pub unsafe extern "C-unwind" fn epoll_wait(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe {
+        if may_poll() {
+            return epoll_wait_polling(set, events, most, timeout);
+        }
+        real::epoll_wait(set, events, most, timeout)
+    }
+}
+
+/// Performs `epoll_wait`, and may poll before it sleeps.
+///
+/// # Safety
+/// As for `epoll_wait`.
+#[inline(never)]
+unsafe extern "C" fn epoll_wait_polling(
     set: c_int,
     events: *mut epoll_event,
     most: c_int,
@@ -156,7 +207,28 @@ pub unsafe extern "C" fn epoll_wait(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait(
+pub unsafe extern "C-unwind" fn epoll_pwait(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe {
+        if may_poll() {
+            return epoll_pwait_polling(set, events, most, timeout, mask);
+        }
+        real::epoll_pwait(set, events, most, timeout, mask)
+    }
+}
+
+/// Performs `epoll_pwait`, and may poll before it sleeps.
+///
+/// # Safety
+/// As for `epoll_pwait`.
+#[inline(never)]
+unsafe extern "C" fn epoll_pwait_polling(
     set: c_int,
     events: *mut epoll_event,
     most: c_int,
@@ -174,7 +246,28 @@ pub unsafe extern "C" fn epoll_pwait(
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait2(
+pub unsafe extern "C-unwind" fn epoll_pwait2(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe {
+        if may_poll() {
+            return epoll_pwait2_polling(set, events, most, timeout, mask);
+        }
+        real::epoll_pwait2(set, events, most, timeout, mask)
+    }
+}
+
+/// Performs `epoll_pwait2`, and may poll before it sleeps.
+///
+/// # Safety
+/// As for `epoll_pwait2`.
+#[inline(never)]
+unsafe extern "C" fn epoll_pwait2_polling(
     set: c_int,
     events: *mut epoll_event,
     most: c_int,
@@ -243,7 +336,22 @@ fn is_complete(ready: &c_int) -> bool {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe {
+        if may_poll() || table::has_listeners() {
+            return poll_own(set, count, timeout);
+        }
+        real::poll(set, count, timeout)
+    }
+}
+
+/// Performs `poll` on a set that may contain listeners, and may poll before it sleeps.
+///
+/// # Safety
+/// As for `poll`.
+#[inline(never)]
+unsafe extern "C" fn poll_own(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the kernel checks that the set is readable.
     let ask = || unsafe { ppoll_now(set, count) };
     let polled = polling::before_wait(is_long(timeout), ask)
@@ -263,7 +371,27 @@ pub unsafe extern "C" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ppoll(
+pub unsafe extern "C-unwind" fn ppoll(
+    set: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe {
+        if polling::is_in_use() || table::has_listeners() {
+            return ppoll_own(set, count, timeout, mask);
+        }
+        real::ppoll(set, count, timeout, mask)
+    }
+}
+
+/// Performs `ppoll` on a set that may contain listeners, and may poll before it sleeps.
+///
+/// # Safety
+/// As for `ppoll`.
+#[inline(never)]
+unsafe extern "C" fn ppoll_own(
     set: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,

@@ -1,6 +1,6 @@
 //! The C library's functions that the hooks replace: the next definitions in the loader's order.
 //!
-//! The address of each function is looked up at its first call and cached; each later call costs
+//! The address of each function is looked up at its first call and stored; each later call costs
 //! one load and one jump. The hooks call the C library and not the kernel, because the C library's
 //! functions are cancellation points.
 
@@ -61,34 +61,41 @@ pub(crate) fn address(name: &CStr) -> *const c_void {
     found
 }
 
+/// Defines a function that jumps to the C library's function of the same name.
+///
+/// The address is that of `resolve` until the first call, so that no call has to compare it.
 macro_rules! real {
     ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {$(
         #[doc = concat!("`", stringify!($name), "` of the C library.")]
         ///
         /// # Safety
         /// As for the C function.
+        #[inline]
         pub(crate) unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
-            static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-            let mut found = FOUND.load(Ordering::Relaxed);
-            if found.is_null() {
+            // A cancellation in the call unwinds the caller's frames.
+            type Real = unsafe extern "C-unwind" fn($($ty),*) $(-> $ret)?;
+
+            static FOUND: AtomicPtr<c_void> = AtomicPtr::new(resolve as *mut c_void);
+
+            #[cold]
+            unsafe extern "C-unwind" fn resolve($($arg: $ty),*) $(-> $ret)? {
                 // SAFETY: the name is a literal with a terminator.
                 let name = unsafe {
                     CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes())
                 };
-                found = find(name);
+                let found = find(name);
                 if found.is_null() {
                     errno::set(libc::ENOSYS);
                     return real!(@failed $($ret)?);
                 }
                 FOUND.store(found, Ordering::Relaxed);
+                // SAFETY: the C library's function of this name has this signature. The caller
+                // guarantees the contract of the C function for the arguments.
+                unsafe { transmute::<*mut c_void, Real>(found)($($arg),*) }
             }
-            // SAFETY: the C library's function of this name has this signature. The caller
-            // guarantees the contract of the C function for the arguments.
-            unsafe {
-                // A cancellation in the call unwinds the caller's frames.
-                let real: unsafe extern "C-unwind" fn($($ty),*) $(-> $ret)? = transmute(found);
-                real($($arg),*)
-            }
+
+            // SAFETY: the address is that of `resolve` or of the C library's function; see there.
+            unsafe { transmute::<*mut c_void, Real>(FOUND.load(Ordering::Relaxed))($($arg),*) }
         }
     )*};
     (@failed $ret:ty) => { <$ret as Failed>::FAILED };

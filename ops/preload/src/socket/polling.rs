@@ -22,6 +22,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -52,6 +53,16 @@ const STREAMS_MAX: usize = 4;
 struct Used {
     process: i32,
     streams: Vec<Weak<dyn OffloadStream>>,
+}
+
+/// True once a thread of this process has received from a stream. Until then no thread has a stream
+/// to poll.
+static IS_IN_USE: AtomicBool = AtomicBool::new(false);
+
+/// Returns false while no wait of this process has to poll, or to end the polls of its thread.
+#[inline]
+pub(crate) fn is_in_use() -> bool {
+    IS_IN_USE.load(Ordering::Relaxed)
 }
 
 thread_local! {
@@ -105,6 +116,8 @@ impl Socket {
         });
         used.add(&self.stream);
         let _ = USED.try_with(|it| it.set(Some(used)));
+        // The thread itself reads the value next.
+        IS_IN_USE.store(true, Ordering::Relaxed);
     }
 }
 
