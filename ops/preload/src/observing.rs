@@ -20,7 +20,6 @@ use ops::{Half, OffloadStream, Readiness, Watch};
 use rustix::io::Errno;
 
 use crate::process::guard;
-use crate::tcp::names;
 
 static WRITER: Writer = Writer::new();
 static BEGUN: AtomicBool = AtomicBool::new(false);
@@ -124,19 +123,12 @@ pub(crate) fn native_listener(local: SocketAddr, reason: impl Display) -> Option
     })
 }
 
-/// Lists a connection over TCP, with the reason. `None`: the socket has no addresses any more, or
-/// there is no room. Makes one system call if the peer's address is given.
-pub(crate) fn native(
-    socket: BorrowedFd<'_>,
-    remote: Option<SocketAddr>,
-    reason: impl Display,
-) -> Option<NativeRecord> {
-    let peer = || SocketAddr::try_from(rustix::net::getpeername(socket).ok()??).ok();
-    let (_, local) = names::named(socket)?;
+/// Lists a connection over TCP, with the reason. `None`: there is no room. Makes no system call.
+pub(crate) fn native(remote: SocketAddr, reason: impl Display) -> Option<NativeRecord> {
     writer().list_native(&Native {
         kind: Kind::Connection,
-        local,
-        remote: remote.or_else(peer)?,
+        local: (Ipv4Addr::UNSPECIFIED, 0).into(),
+        remote,
         reason,
     })
 }

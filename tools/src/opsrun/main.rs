@@ -5,14 +5,15 @@
 //! - `columns.rs` text in aligned columns
 //! - `explain.rs` the explanation of a decision
 //! - `libraries.rs` the directories of the libraries that are installed with `opsrun`
-//! - `ss.rs` the command `ss`: `sockets.rs` has the sockets of all programs, read from their pages,
-//!   `mechanisms.rs` the counters of a protocol; `watch.rs` prints them at intervals, and
-//!   `openmetrics.rs` as metrics
+//! - `ss.rs` the command `ss`: `listing.rs` reads the sockets of all programs from their pages and
+//!   from the kernel's tables, `sockets.rs` prints them, with the counters of `mechanisms.rs`;
+//!   `watch.rs` prints them at intervals, and `openmetrics.rs` as metrics
 //! - `start.rs` starts a program with the library loaded before its C library
 
 mod columns;
 mod explain;
 mod libraries;
+mod listing;
 mod mechanisms;
 mod openmetrics;
 mod sockets;

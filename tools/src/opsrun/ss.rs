@@ -4,12 +4,12 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ops::observe::{Listing, PageRoot};
+use ops::observe::PageRoot;
 use serde_json::{Value, json};
 use tool_args::opsrun::Listed;
 
 use crate::sockets::{self, Shown};
-use crate::{openmetrics, watch};
+use crate::{listing, openmetrics, watch};
 
 /// Prints the sockets.
 pub(crate) fn run(how: Listed) -> Result<ExitCode> {
@@ -18,7 +18,7 @@ pub(crate) fn run(how: Listed) -> Result<ExitCode> {
         let shown = Shown::of(how);
         return written(watch::run(&root, interval, shown));
     }
-    let listing = Listing::read(&root);
+    let listing = listing::read(&root);
     for (user, name, fault) in &listing.faults {
         eprintln!("opsrun: page {name} of user {user} is not read: {fault}");
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ops::observe::{Counter, Listing, PageRoot, Process, Row};
 
 use crate::columns::Column;
+use crate::listing;
 use crate::sockets::{self, Shown};
 
 /// The columns: those of the list, and the bytes per second next to the counts.
@@ -50,7 +51,7 @@ struct Sample {
 pub(crate) fn run(root: &PageRoot, interval: Duration, shown: Shown) -> io::Result<()> {
     let mut last: Option<Sample> = None;
     loop {
-        let listing = Listing::read(root);
+        let listing = listing::read(root);
         let sample = Sample::of(&listing, Instant::now());
         show(&frame(&listing, &sample, last.as_ref(), shown))?;
         last = Some(sample);

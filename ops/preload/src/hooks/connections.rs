@@ -87,7 +87,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
                 why == libc::EINPROGRESS
             };
             if has_begun {
-                list(fd, Some(remote), reason);
+                list(fd, remote, reason);
             }
             errno::set(why);
         }
@@ -104,12 +104,20 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
 }
 
 /// Lists a connection over TCP, with the reason.
-fn list(fd: c_int, remote: Option<SocketAddr>, reason: impl Display) {
+fn list(fd: c_int, remote: SocketAddr, reason: impl Display) {
     let _inside = guard::enter();
-    // SAFETY: the kernel has just answered a call on the number, so it is open.
-    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    if let Some(record) = observing::native(socket, remote, reason) {
+    if let Some(record) = observing::native(remote, reason) {
         numbers::list(fd, record);
+    }
+}
+
+/// Lists a connection that was accepted over TCP, unless it has ended already.
+fn list_accepted(fd: c_int) {
+    // SAFETY: the kernel has just returned the number, so it is open.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+    let peer = rustix::net::getpeername(socket).ok().flatten();
+    if let Some(remote) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
+        list(fd, remote, PLAIN_PEER);
     }
 }
 
@@ -135,7 +143,27 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept4(
+pub unsafe extern "C-unwind" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller's arguments, unchanged.
+    unsafe {
+        if table::is_listener(fd) {
+            return accept_any(fd, address, len, flags);
+        }
+        real::accept4(fd, address, len, flags)
+    }
+}
+
+/// Accepts a connection of TCP or of an offload protocol.
+///
+/// # Safety
+/// As for `accept4`.
+#[inline(never)]
+unsafe extern "C" fn accept_any(
     fd: c_int,
     address: *mut sockaddr,
     len: *mut socklen_t,
@@ -178,7 +206,7 @@ unsafe fn accepted(
             Ok(accepted.fd)
         }
         Ok(Next::Tcp(accepted)) => {
-            list(accepted, None, PLAIN_PEER);
+            list_accepted(accepted);
             Ok(accepted)
         }
         Err(error) => Err(error),
@@ -189,7 +217,11 @@ unsafe fn accepted(
 const PLAIN_PEER: &str = "the peer connected over TCP";
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn accept(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
     // SAFETY: the caller's arguments; `accept` is `accept4` without flags.
     unsafe { accept4(fd, address, len, 0) }
 }

@@ -13,7 +13,7 @@ use crate::tcp::made;
 use crate::{numbers, registrations};
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     numbers::forget(fd);
     registrations::record_closed(fd);
     // SAFETY: the call takes no pointers.

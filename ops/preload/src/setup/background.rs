@@ -333,7 +333,7 @@ impl Background {
         let insert = || {
             // Not released, because that would cancel the attempt.
             drop(table::remove(self.fd));
-            if let Some(record) = observing::native(tcp, Some(self.remote), reason) {
+            if let Some(record) = observing::native(self.remote, reason) {
                 numbers::list(self.fd, record);
             }
         };
