@@ -305,7 +305,11 @@ static void handles_of_the_parent(char *name)
 			expect_refused("a parent's", parents[k], NONE);
 		must("the child's dat_ia_open", dat_ia_open(name, 8, &async, &ia));
 		must("the child's dat_ia_close", dat_ia_close(ia, DAT_CLOSE_GRACEFUL_FLAG));
-		exit(wrong != 0);
+		fflush(stdout);
+		/* Ends without a check for leaks: the child has copies of what only the threads of its
+		 * parent could free. */
+		execlp(wrong ? "false" : "true", "end", NULL);
+		_exit(127);
 	}
 	calls++;
 	if (waitpid(child, &status, 0) != child || status != 0) {

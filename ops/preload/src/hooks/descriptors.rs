@@ -14,10 +14,18 @@ use crate::{numbers, registrations};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    numbers::forget(fd);
+    if !table::is_plain(fd) {
+        forget(fd);
+    }
     registrations::record_closed(fd);
     // SAFETY: the call takes no pointers.
     unsafe { real::close(fd) }
+}
+
+/// Removes the entry of a descriptor. The calling convention stops a panic.
+#[inline(never)]
+extern "C" fn forget(fd: c_int) {
+    numbers::forget(fd);
 }
 
 #[unsafe(no_mangle)]
