@@ -9,7 +9,8 @@ use anyhow::{Context, Result};
 
 /// Valgrind with the options of the suites: a memory error or a leak sets the exit status.
 pub const VALGRIND: &str = concat!(
-    "valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite",
+    "valgrind --quiet --error-exitcode=99 --leak-check=full --show-leak-kinds=definite",
+    " --errors-for-leak-kinds=definite",
     " --suppressions=",
     env!("CARGO_MANIFEST_DIR"),
     "/harness/valgrind.supp"
