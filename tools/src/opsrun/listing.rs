@@ -3,7 +3,7 @@
 //! A process does not record these addresses, because it would have to ask the kernel at each
 //! `connect`. They are in the kernel's tables, by the inodes of the sockets that the process has.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ops::observe::{Kind, Listing, PageRoot, Process, Row, State};
@@ -24,18 +24,17 @@ pub(crate) fn read(root: &PageRoot) -> Listing {
 /// unspecified if the caller may not read the descriptors of the process, or if the kernel no
 /// longer has the connection.
 fn add_local_addresses(process: &mut Process) {
-    let mut rows = process.rows.iter_mut().filter(|row| needs_address(row));
-    let Some(first) = rows.next() else {
+    if !process.rows.iter().any(needs_address) {
         return;
-    };
+    }
     let Ok(mut connections) = connections(process.pid) else {
         return;
     };
-    for row in std::iter::once(first).chain(rows) {
+    for row in process.rows.iter_mut().filter(|row| needs_address(row)) {
         let remote = single_host(row.description.remote);
         // Each connection is used once, because a process may have several to one peer.
-        if let Some(at) = connections.iter().position(|it| it.remote == remote) {
-            row.description.local = connections.remove(at).local;
+        if let Some(local) = connections.get_mut(&remote).and_then(Vec::pop) {
+            row.description.local = local;
         }
     }
 }
@@ -48,16 +47,9 @@ fn needs_address(row: &Row) -> bool {
         && local.ip().is_unspecified()
 }
 
-/// A connection of the kernel.
-#[derive(Debug)]
-struct Connection {
-    local: SocketAddr,
-    remote: SocketAddr,
-}
-
-/// Returns the TCP connections of which a process has a descriptor, in the order of the kernel's
-/// tables of the process's network namespace.
-fn connections(pid: u32) -> ProcResult<Vec<Connection>> {
+/// Returns the TCP connections of which a process has a descriptor: the local addresses of those to
+/// each peer, from the tables of the process's network namespace.
+fn connections(pid: u32) -> ProcResult<HashMap<SocketAddr, Vec<SocketAddr>>> {
     let process = procfs::process::Process::new(pid.cast_signed())?;
     let inodes: HashSet<u64> = process
         .fd()?
@@ -70,14 +62,15 @@ fn connections(pid: u32) -> ProcResult<Vec<Connection>> {
     let mut all = process.tcp()?;
     // A host without IPv6 has no such table.
     all.extend(process.tcp6().unwrap_or_default());
-    Ok(all
-        .into_iter()
-        .filter(|entry| entry.state != TcpState::Listen && inodes.contains(&entry.inode))
-        .map(|entry| Connection {
-            local: canonical(entry.local_address),
-            remote: canonical(entry.remote_address),
-        })
-        .collect())
+    let mut by_peer: HashMap<_, Vec<_>> = HashMap::new();
+    for entry in all {
+        if entry.state != TcpState::Listen && inodes.contains(&entry.inode) {
+            let peer = canonical(entry.remote_address);
+            let local = canonical(entry.local_address);
+            by_peer.entry(peer).or_default().push(local);
+        }
+    }
+    Ok(by_peer)
 }
 
 /// Converts an IPv4-mapped address to IPv4, as the pages contain it. The tables have no scopes.
