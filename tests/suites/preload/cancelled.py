@@ -85,6 +85,7 @@ for host in ("127.0.0.1", "127.0.0.2"):
     fd = b.fileno()
     cancelled_asleep(lambda: C.read(fd, BUFFER, 10))
     cancelled_asleep(lambda: C.recv(fd, BUFFER, 10, 0))
+    cancelled_asleep(lambda: C.recvfrom(fd, BUFFER, 10, 0, None, None))
     still_there(a, b)
     cancelled_asleep(lambda: C.accept(listener.fileno(), None, None))
     # The next connection can be accepted.

@@ -138,7 +138,7 @@ pub unsafe extern "C-unwind" fn recv(
 /// # Safety
 /// As for `recv`.
 #[inline(never)]
-unsafe extern "C" fn receive_or_poll(
+unsafe extern "C-unwind" fn receive_or_poll(
     fd: c_int,
     buffer: *mut c_void,
     len: size_t,
@@ -439,7 +439,7 @@ pub unsafe extern "C-unwind" fn sendmsg(
 /// # Safety
 /// As for `sendmsg`.
 #[inline(never)]
-unsafe extern "C" fn send_own(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+unsafe extern "C-unwind" fn send_own(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     let sent = super::dispatch(fd, |socket, fd| {
         // SAFETY: by the caller's contract the message is null or valid.
         unsafe { send_message(socket, fd, message, flags) }

@@ -351,7 +351,7 @@ pub unsafe extern "C-unwind" fn poll(set: *mut pollfd, count: nfds_t, timeout: c
 /// # Safety
 /// As for `poll`.
 #[inline(never)]
-unsafe extern "C" fn poll_own(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+unsafe extern "C-unwind" fn poll_own(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the kernel checks that the set is readable.
     let ask = || unsafe { ppoll_now(set, count) };
     let polled = polling::before_wait(is_long(timeout), ask)
@@ -391,7 +391,7 @@ pub unsafe extern "C-unwind" fn ppoll(
 /// # Safety
 /// As for `ppoll`.
 #[inline(never)]
-unsafe extern "C" fn ppoll_own(
+unsafe extern "C-unwind" fn ppoll_own(
     set: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,

@@ -116,8 +116,11 @@ impl Socket {
         });
         used.add(&self.stream);
         let _ = USED.try_with(|it| it.set(Some(used)));
-        // The thread itself reads the value next.
-        IS_IN_USE.store(true, Ordering::Relaxed);
+        // Relaxed is sufficient: only a thread that has stored a stream depends on the value. It is
+        // written once, because the waits of all threads read it.
+        if !is_in_use() {
+            IS_IN_USE.store(true, Ordering::Relaxed);
+        }
     }
 }
 
