@@ -123,7 +123,8 @@ pub(crate) fn native_listener(local: SocketAddr, reason: impl Display) -> Option
     })
 }
 
-/// Lists a connection over TCP, with the reason. `None`: there is no room. Makes no system call.
+/// Lists a connection over TCP, with the reason. `None`: there is no room. Makes no
+/// system call once the process has its page.
 pub(crate) fn native(remote: SocketAddr, reason: impl Display) -> Option<NativeRecord> {
     writer().list_native(&Native {
         kind: Kind::Connection,

@@ -158,7 +158,7 @@ static LAST: AtomicUsize = AtomicUsize::new(0);
 /// Records that the program adds a descriptor to a set. The caller records this before the
 /// addition, because another thread may replace the descriptor right after it.
 #[inline]
-pub(crate) fn record(set: c_int, fd: c_int) {
+pub(crate) fn record_addition(set: c_int, fd: c_int) {
     record_set(set);
     record_watched(fd);
 }
@@ -185,7 +185,7 @@ static WATCHED: Bits = [const { AtomicU64::new(0) }; NUMBERS / BITS];
 /// True if sets were inherited over an `exec`. The descriptors that they watch were not recorded.
 static IS_INHERITED: AtomicBool = AtomicBool::new(false);
 
-/// Records that the program adds a descriptor to a set.
+/// Records that a set watches a descriptor from now on.
 #[inline]
 pub(crate) fn record_watched(fd: c_int) {
     if let Some((word, bit)) = bit_of(&WATCHED, fd)

@@ -393,7 +393,7 @@ pub(crate) fn is_listener(fd: c_int) -> bool {
 /// kernel object is not final, so that a change to its registrations takes more than the kernel's
 /// call.
 #[inline]
-pub(crate) fn needs_own_control(fd: c_int) -> bool {
+pub(crate) fn needs_library(fd: c_int) -> bool {
     matches!(kind(fd), LISTENER | UNDECIDED)
 }
 
@@ -427,6 +427,12 @@ pub(crate) fn is_local(fd: c_int) -> bool {
 #[inline]
 pub(crate) fn contains(fd: c_int) -> bool {
     matches!(kind(fd), SOCKET | RELAY_CLIENT | UNDECIDED)
+}
+
+/// Returns true for a descriptor that is an offloaded connection or one within the host.
+#[inline]
+pub(crate) fn is_connection(fd: c_int) -> bool {
+    matches!(kind(fd), SOCKET | RELAY_CLIENT | UNDECIDED | LOCAL)
 }
 
 /// Makes an entry for a descriptor, and returns the former entry. Fails with `entry` if the table

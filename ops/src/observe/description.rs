@@ -60,7 +60,7 @@ impl Carrier {
 pub struct Description {
     /// The purpose of the socket.
     pub kind: Kind,
-    /// The address of this end.
+    /// The address of this end; unspecified for a connection over TCP.
     pub local: SocketAddr,
     /// The address of the peer; unused for a listener.
     pub remote: SocketAddr,

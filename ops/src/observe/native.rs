@@ -19,8 +19,8 @@ use crate::observe::writer::Writer;
 pub struct Native<R> {
     /// The purpose of the socket.
     pub kind: Kind,
-    /// The address of this end; unspecified for a connection, so that its process need not ask the
-    /// kernel. `opsrun ss` asks for it.
+    /// The address of this end. Unspecified for a connection; `opsrun ss` reads the address from
+    /// the kernel's tables.
     pub local: SocketAddr,
     /// The address of the peer; unused for a listener.
     pub remote: SocketAddr,

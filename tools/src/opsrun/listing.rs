@@ -3,8 +3,11 @@
 //! A process does not record these addresses, because it would have to ask the kernel at each
 //! `connect`. They are in the kernel's tables, by the inodes of the sockets that the process has.
 
-use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 
 use ops::observe::{Kind, Listing, PageRoot, Process, Row, State};
 use procfs::ProcResult;
@@ -14,8 +17,9 @@ use procfs::process::FDTarget;
 /// Reads the pages of all processes, and the kernel's tables for the processes that need them.
 pub(crate) fn read(root: &PageRoot) -> Listing {
     let mut listing = Listing::read(root);
+    let mut tables = Tables::default();
     for process in &mut listing.processes {
-        add_local_addresses(process);
+        add_local_addresses(process, &mut tables);
     }
     listing
 }
@@ -23,15 +27,15 @@ pub(crate) fn read(root: &PageRoot) -> Listing {
 /// Adds the local addresses to the connections over TCP of a process. The addresses stay
 /// unspecified if the caller may not read the descriptors of the process, or if the kernel no
 /// longer has the connection.
-fn add_local_addresses(process: &mut Process) {
-    if !process.rows.iter().any(needs_address) {
+fn add_local_addresses(process: &mut Process, tables: &mut Tables) {
+    if !process.rows.iter().any(has_no_address) {
         return;
     }
-    let Ok(mut connections) = connections(process.pid) else {
+    let Ok(mut connections) = tables.connections(process.pid) else {
         return;
     };
-    for row in process.rows.iter_mut().filter(|row| needs_address(row)) {
-        let remote = single_host(row.description.remote);
+    for row in process.rows.iter_mut().filter(|row| has_no_address(row)) {
+        let remote = without_scope(row.description.remote);
         // Each connection is used once, because a process may have several to one peer.
         if let Some(local) = connections.get_mut(&remote).and_then(Vec::pop) {
             row.description.local = local;
@@ -39,7 +43,8 @@ fn add_local_addresses(process: &mut Process) {
     }
 }
 
-fn needs_address(row: &Row) -> bool {
+/// Returns true for a connection over TCP whose local address is not known.
+pub(crate) fn has_no_address(row: &Row) -> bool {
     let local = row.description.local;
     row.description.kind == Kind::Connection
         && row.state == State::Native
@@ -47,52 +52,62 @@ fn needs_address(row: &Row) -> bool {
         && local.ip().is_unspecified()
 }
 
-/// Returns the TCP connections of which a process has a descriptor: the local addresses of those to
-/// each peer, from the tables of the process's network namespace.
-fn connections(pid: u32) -> ProcResult<HashMap<SocketAddr, Vec<SocketAddr>>> {
-    let process = procfs::process::Process::new(pid.cast_signed())?;
-    let inodes: HashSet<u64> = process
-        .fd()?
-        .flatten()
-        .filter_map(|descriptor| match descriptor.target {
-            FDTarget::Socket(inode) => Some(inode),
-            _ => None,
-        })
-        .collect();
+/// The two ends of a connection.
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
+/// The TCP connections of network namespaces by the inodes of their sockets. The key of a table is
+/// the inode of its namespace.
+#[derive(Debug, Default)]
+struct Tables(HashMap<u64, HashMap<u64, Ends>>);
+
+impl Tables {
+    /// Returns the TCP connections of which a process has a descriptor: the local addresses of
+    /// those to each peer.
+    fn connections(&mut self, pid: u32) -> ProcResult<HashMap<SocketAddr, Vec<SocketAddr>>> {
+        let process = procfs::process::Process::new(pid.cast_signed())?;
+        let space = fs::metadata(format!("/proc/{pid}/ns/net"))?.ino();
+        let table = match self.0.entry(space) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(table(&process)?),
+        };
+        let mut by_peer: HashMap<_, Vec<_>> = HashMap::new();
+        for descriptor in process.fd()?.flatten() {
+            if let FDTarget::Socket(inode) = descriptor.target
+                && let Some(ends) = table.get(&inode)
+            {
+                by_peer.entry(ends.peer).or_default().push(ends.local);
+            }
+        }
+        Ok(by_peer)
+    }
+}
+
+/// Reads the table of the network namespace of a process.
+fn table(process: &procfs::process::Process) -> ProcResult<HashMap<u64, Ends>> {
     let mut all = process.tcp()?;
     // A host without IPv6 has no such table.
     all.extend(process.tcp6().unwrap_or_default());
-    let mut by_peer: HashMap<_, Vec<_>> = HashMap::new();
-    for entry in all {
-        if entry.state != TcpState::Listen && inodes.contains(&entry.inode) {
-            let peer = canonical(entry.remote_address);
-            let local = canonical(entry.local_address);
-            by_peer.entry(peer).or_default().push(local);
-        }
-    }
-    Ok(by_peer)
+    let connections = all.into_iter().filter(|it| it.state != TcpState::Listen);
+    let ends = connections.map(|entry| {
+        let local = without_scope(entry.local_address);
+        let peer = without_scope(entry.remote_address);
+        (entry.inode, Ends { local, peer })
+    });
+    Ok(ends.collect())
 }
 
 /// Converts an IPv4-mapped address to IPv4, as the pages contain it. The tables have no scopes.
-fn canonical(address: SocketAddr) -> SocketAddr {
+fn without_scope(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
-}
-
-/// Returns the address to which the kernel connects: the unspecified address means loopback.
-fn single_host(address: SocketAddr) -> SocketAddr {
-    let mut address = canonical(address);
-    if address.ip().is_unspecified() {
-        address.set_ip(match address.ip() {
-            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    address
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     use ops::observe::{Native, Writer};
 
@@ -117,14 +132,14 @@ mod tests {
             };
             WRITER.list_native(&native).unwrap()
         };
-        let unspecified = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), peers[0].port());
         let closed = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 9);
-        let _listed = [peers[0], peers[0], peers[1], unspecified, closed].map(list);
+        let _listed = [peers[0], peers[0], peers[1], peers[0], closed].map(list);
 
         let listing = read(&root);
         let locals = listing.processes[0].rows.iter();
         let mut locals: Vec<_> = locals.map(|row| row.description.local).collect();
-        assert!(locals.pop().unwrap().ip().is_unspecified(), "{listing:?}");
+        assert!(has_no_address(listing.processes[0].rows.last().unwrap()));
+        locals.pop();
         let mut expected = connected.map(|stream| stream.local_addr().unwrap());
         locals.sort();
         expected.sort();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tool_args::opsrun::Listed;
 
 use crate::columns::{self, Column};
-use crate::mechanisms;
+use crate::{listing, mechanisms};
 
 /// The columns. The last column has the device of an offloaded socket, or the reason for which the
 /// socket is on TCP.
@@ -97,7 +97,7 @@ fn socket(row: &Row) -> Value {
         },
         "protocol": description.carrier.protocol(),
         "state": state(row.state),
-        "local": description.local.to_string(),
+        "local": (!listing::has_no_address(row)).then(|| description.local.to_string()),
     });
     match &description.carrier {
         Carrier::Offload { device, .. } => value["device"] = json!(device),

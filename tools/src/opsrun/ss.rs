@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use ops::observe::PageRoot;
+use ops::observe::{Listing, PageRoot};
 use serde_json::{Value, json};
 use tool_args::opsrun::Listed;
 
@@ -18,7 +18,11 @@ pub(crate) fn run(how: Listed) -> Result<ExitCode> {
         let shown = Shown::of(how);
         return written(watch::run(&root, interval, shown));
     }
-    let listing = listing::read(&root);
+    let listing = match how.openmetrics {
+        // The metrics have the addresses of listeners only, which are in the pages.
+        true => Listing::read(&root),
+        false => listing::read(&root),
+    };
     for (user, name, fault) in &listing.faults {
         eprintln!("opsrun: page {name} of user {user} is not read: {fault}");
     }

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
 use rustix::io::Errno;
 
-use super::{alias, connecting, offloaded};
+use super::{alias, connecting, jump, offloaded};
 use crate::process::cancellation::{self, CANCELLED};
 use crate::process::errno::{self, ToC};
 use crate::process::{guard, real, termination};
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
                 why == libc::EINPROGRESS
             };
             if has_begun {
-                list(fd, remote, reason);
+                list(fd, connect::to_single_host(remote), reason);
             }
             errno::set(why);
         }
@@ -142,20 +142,9 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     result
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn accept4(
-    fd: c_int,
-    address: *mut sockaddr,
-    len: *mut socklen_t,
-    flags: c_int,
-) -> c_int {
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe {
-        if table::is_listener(fd) {
-            return accept_any(fd, address, len, flags);
-        }
-        real::accept4(fd, address, len, flags)
-    }
+jump! {
+    fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int =
+        if table::is_listener(fd) => accept_in_library;
 }
 
 /// Accepts a connection of TCP or of an offload protocol.
@@ -163,7 +152,7 @@ pub unsafe extern "C-unwind" fn accept4(
 /// # Safety
 /// As for `accept4`.
 #[inline(never)]
-unsafe extern "C" fn accept_any(
+unsafe extern "C-unwind" fn accept_in_library(
     fd: c_int,
     address: *mut sockaddr,
     len: *mut socklen_t,

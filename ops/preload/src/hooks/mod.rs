@@ -1,11 +1,13 @@
 //! The exported functions that replace the C library's. For a descriptor that is not offloaded, a
 //! hook makes one table lookup and calls the C library's function.
 //!
-//! The hooks that move bytes and wait for descriptors do so without a stack frame: they jump to the
-//! C library's function, or to a function of their own for all other cases. A return through one
-//! more frame after a system call takes some 10 ns on processors that mispredict it, because the
-//! kernel has overwritten the predictions. Such a hook has the calling convention `C-unwind`; a
-//! hook of the convention `C` must return itself, to stop a panic.
+//! Hooks that move bytes, wait or accept make that decision without a stack frame, and jump; see
+//! [`jump`]. Processors mispredict a return through one more frame after a system call, because the
+//! kernel has overwritten the predictions. A hook of the calling
+//! convention `C` cannot jump: the compiler adds a landing pad that stops a panic, which needs a
+//! frame. A thread that is cancelled unwinds through the frames of a hook, and the compiler omits
+//! calls of functions of the convention `C` from the table that permits it. So all functions in
+//! which a thread may be cancelled have the convention `C-unwind`.
 //!
 //! The caller of a hook guarantees the contract of the C function with the same name: pointers are
 //! null or valid as that function demands, and lists have the given length. `SAFETY` comments in
@@ -152,8 +154,27 @@ fn unchanged(fd: c_int, mut call: impl FnMut() -> c_int) -> c_int {
     result.unwrap_or_else(call)
 }
 
-/// Defines a hook that runs the given body for an offloaded descriptor, and jumps to the C
-/// library's function for any other.
+/// Defines hooks that jump to the C library's function. If the condition holds, they jump to the
+/// function after `=>` instead, which has the same arguments.
+macro_rules! jump {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?)
+        -> $ret:ty = if $condition:expr => $instead:ident;)*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
+            // SAFETY: the caller's arguments, unchanged.
+            unsafe {
+                if $condition {
+                    return $instead($($arg),*);
+                }
+                $crate::process::real::$name($($arg),*)
+            }
+        }
+    )*};
+}
+
+/// Defines hooks that run the given body for an offloaded descriptor, and jump to the C library's
+/// function for any other.
 macro_rules! hook {
     ($($(#[$doc:meta])* fn $name:ident($first:ident: $first_ty:ty $(, $arg:ident: $ty:ty)* $(,)?)
         -> $ret:ty = |$socket:ident, $fd:ident| $body:expr;)*) => {$(
@@ -163,7 +184,7 @@ macro_rules! hook {
             /// # Safety
             /// As for the C function.
             #[inline(never)]
-            unsafe extern "C" fn dispatched($first: $first_ty $(, $arg: $ty)*) -> $ret {
+            unsafe extern "C-unwind" fn dispatched($first: $first_ty $(, $arg: $ty)*) -> $ret {
                 match $crate::hooks::dispatch($first, |$socket, $fd| $body) {
                     Some(result) => result,
                     // SAFETY: the caller's arguments, unchanged.
@@ -186,11 +207,11 @@ macro_rules! hook {
 macro_rules! alias {
     ($($name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty = $call:expr;)*) => {$(
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+        pub unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
             // SAFETY: the caller's arguments; the other name has the same contract.
             unsafe { $call }
         }
     )*};
 }
 
-pub(crate) use {alias, hook};
+pub(crate) use {alias, hook, jump};

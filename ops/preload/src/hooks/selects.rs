@@ -12,27 +12,22 @@ use libc::{
     sigset_t, timespec, timeval,
 };
 
-use super::alias;
 use super::waits::{ppoll_all, ppoll_now, spec};
+use super::{alias, jump};
 use crate::process::{errno, guard, real};
 use crate::socket::polling;
 use crate::table;
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn select(
-    count: c_int,
-    readable: *mut fd_set,
-    writable: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *mut timeval,
-) -> c_int {
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe {
-        if polling::is_in_use() || table::has_listeners() {
-            return select_own(count, readable, writable, except, timeout);
-        }
-        real::select(count, readable, writable, except, timeout)
-    }
+jump! {
+    fn select(
+        count: c_int, readable: *mut fd_set, writable: *mut fd_set, except: *mut fd_set,
+        timeout: *mut timeval,
+    ) -> c_int = if polling::is_in_use() || table::has_listeners() => select_in_library;
+
+    fn pselect(
+        count: c_int, readable: *mut fd_set, writable: *mut fd_set, except: *mut fd_set,
+        timeout: *const timespec, mask: *const sigset_t,
+    ) -> c_int = if polling::is_in_use() || table::has_listeners() => pselect_in_library;
 }
 
 /// Performs `select` on sets that may contain listeners, and may poll before it sleeps.
@@ -40,7 +35,7 @@ pub unsafe extern "C-unwind" fn select(
 /// # Safety
 /// As for `select`.
 #[inline(never)]
-unsafe extern "C" fn select_own(
+unsafe extern "C-unwind" fn select_in_library(
     count: c_int,
     readable: *mut fd_set,
     writable: *mut fd_set,
@@ -125,30 +120,12 @@ unsafe fn select_with_listeners(
     ready
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn pselect(
-    count: c_int,
-    readable: *mut fd_set,
-    writable: *mut fd_set,
-    except: *mut fd_set,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe {
-        if polling::is_in_use() || table::has_listeners() {
-            return pselect_own(count, readable, writable, except, timeout, mask);
-        }
-        real::pselect(count, readable, writable, except, timeout, mask)
-    }
-}
-
 /// Performs `pselect` on sets that may contain listeners, and may poll before it sleeps.
 ///
 /// # Safety
 /// As for `pselect`.
 #[inline(never)]
-unsafe extern "C" fn pselect_own(
+unsafe extern "C-unwind" fn pselect_in_library(
     count: c_int,
     readable: *mut fd_set,
     writable: *mut fd_set,

@@ -12,7 +12,7 @@ use libc::{
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
 
-use super::{alias, hook, waits};
+use super::{alias, hook, jump, waits};
 use crate::local::{self, spinning};
 use crate::process::errno::{self, ToC};
 use crate::process::real;
@@ -80,15 +80,26 @@ hook! {
     };
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe {
-        if table::contains(fd) || spinning::is_on() {
-            return read_or_poll(fd, buffer, len);
-        }
-        real::read(fd, buffer, len)
-    }
+jump! {
+    fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t =
+        if table::contains(fd) || spinning::is_on() => read_in_library;
+
+    fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t =
+        if table::contains(fd) || is_unusual(len, flags) => receive_in_library;
+
+    /// Hook of `recvfrom`. TCP returns no source address but `AF_UNIX` does, so it is left out.
+    fn recvfrom(
+        fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int, from: *mut sockaddr,
+        from_len: *mut socklen_t,
+    ) -> ssize_t = if table::is_connection(fd) => receive_from_in_library;
+
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t =
+        if table::is_connection(fd) => receive_message_in_library;
+
+    /// Hook of `sendmsg`. Descriptors that are passed to another process carry bytes from then on.
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t =
+        if table::contains(fd) || message.as_ref().is_some_and(has_ignored) =>
+            send_message_in_library;
 }
 
 /// Performs `read` on a descriptor that may be offloaded or polled first.
@@ -96,7 +107,11 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, len: size_t
 /// # Safety
 /// As for `read`.
 #[inline(never)]
-unsafe extern "C" fn read_or_poll(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
+unsafe extern "C-unwind" fn read_in_library(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: size_t,
+) -> ssize_t {
     let filled = super::dispatch(fd, |socket, fd| match len {
         0 => Ok(0),
         _ => receive_bytes(socket, fd, buffer, len, 0),
@@ -115,30 +130,18 @@ unsafe extern "C" fn read_or_poll(fd: c_int, buffer: *mut c_void, len: size_t) -
     unsafe { real::read(fd, buffer, len) }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn recv(
-    fd: c_int,
-    buffer: *mut c_void,
-    len: size_t,
-    flags: c_int,
-) -> ssize_t {
-    let is_unusual = len == 0 || local::has_different_flag(flags) || spinning::is_on();
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe {
-        if table::contains(fd) || is_unusual {
-            return receive_or_poll(fd, buffer, len, flags);
-        }
-        real::recv(fd, buffer, len, flags)
-    }
+/// Returns true for a receive that may poll first, or that `AF_UNIX` performs differently from TCP.
+#[inline]
+fn is_unusual(len: size_t, flags: c_int) -> bool {
+    len == 0 || local::has_different_flag(flags) || spinning::is_on()
 }
 
-/// Performs `recv` on a descriptor that may be offloaded or polled first, or on which a receive may
-/// be another than that of the kernel.
+/// Performs `recv` on a descriptor that may be offloaded, or that [`is_unusual`].
 ///
 /// # Safety
 /// As for `recv`.
 #[inline(never)]
-unsafe extern "C-unwind" fn receive_or_poll(
+unsafe extern "C-unwind" fn receive_in_library(
     fd: c_int,
     buffer: *mut c_void,
     len: size_t,
@@ -161,31 +164,12 @@ unsafe extern "C-unwind" fn receive_or_poll(
     received
 }
 
-/// Hook of `recvfrom`. TCP returns no source address but `AF_UNIX` does, so it is left out.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn recvfrom(
-    fd: c_int,
-    buffer: *mut c_void,
-    len: size_t,
-    flags: c_int,
-    from: *mut sockaddr,
-    from_len: *mut socklen_t,
-) -> ssize_t {
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe {
-        if table::contains(fd) || table::is_local(fd) {
-            return receive_without_source(fd, buffer, len, flags, from, from_len);
-        }
-        real::recvfrom(fd, buffer, len, flags, from, from_len)
-    }
-}
-
 /// Performs `recvfrom` on a connection, which has no source addresses.
 ///
 /// # Safety
 /// As for `recvfrom`.
 #[inline(never)]
-unsafe extern "C" fn receive_without_source(
+unsafe extern "C-unwind" fn receive_from_in_library(
     fd: c_int,
     buffer: *mut c_void,
     len: size_t,
@@ -214,21 +198,10 @@ pub unsafe extern "C-unwind" fn sendto(
 ) -> ssize_t {
     // SAFETY: the caller's arguments, for a connection without the address.
     unsafe {
-        if table::contains(fd) || table::is_local(fd) {
+        if table::is_connection(fd) {
             return send(fd, buffer, len, flags);
         }
         real::sendto(fd, buffer, len, flags, to, to_len)
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe {
-        if table::contains(fd) || table::is_local(fd) {
-            return receive_from_connection(fd, message, flags);
-        }
-        real::recvmsg(fd, message, flags)
     }
 }
 
@@ -237,7 +210,7 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
 /// # Safety
 /// As for `recvmsg`.
 #[inline(never)]
-unsafe extern "C" fn receive_from_connection(
+unsafe extern "C-unwind" fn receive_message_in_library(
     fd: c_int,
     message: *mut msghdr,
     flags: c_int,
@@ -417,29 +390,16 @@ unsafe fn receive_unnamed_messages(
     received
 }
 
-/// Hook of `sendmsg`. Descriptors that are passed to another process carry bytes from then on.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn sendmsg(
-    fd: c_int,
-    message: *const msghdr,
-    flags: c_int,
-) -> ssize_t {
-    // SAFETY: the caller's arguments, unchanged. By the caller's contract the message is null or
-    // valid.
-    unsafe {
-        if table::contains(fd) || message.as_ref().is_some_and(has_ignored) {
-            return send_own(fd, message, flags);
-        }
-        real::sendmsg(fd, message, flags)
-    }
-}
-
 /// Performs `sendmsg` on an offloaded connection, or of a message with an address or control data.
 ///
 /// # Safety
 /// As for `sendmsg`.
 #[inline(never)]
-unsafe extern "C-unwind" fn send_own(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+unsafe extern "C-unwind" fn send_message_in_library(
+    fd: c_int,
+    message: *const msghdr,
+    flags: c_int,
+) -> ssize_t {
     let sent = super::dispatch(fd, |socket, fd| {
         // SAFETY: by the caller's contract the message is null or valid.
         unsafe { send_message(socket, fd, message, flags) }

@@ -4,8 +4,8 @@
 //! An offloaded connection needs no work here: its descriptor is a kernel object that shows the
 //! connection's readiness, and the protocol's own thread makes progress once the calling thread has
 //! ended its [polls](crate::socket::polling). Waits on `epoll` sets call the C library. So do all
-//! other waits, after one check of a counter, in a process without a listener that has an offload
-//! protocol next to it. With `opsrun --spin`, some waits poll first.
+//! other waits in a process without a listener that has an offload protocol next to it. With
+//! `opsrun --spin`, some waits poll first.
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -18,7 +18,7 @@ use libc::{
     pollfd, sigset_t, size_t, timespec,
 };
 
-use super::{alias, unchanged};
+use super::{alias, jump, unchanged};
 use crate::listener::Listener;
 use crate::local::spinning;
 use crate::process::{errno, real};
@@ -38,12 +38,12 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     unsafe {
         if polling::is_in_use()
             || (is_addition && table::has_listeners())
-            || table::needs_own_control(fd)
+            || table::needs_library(fd)
         {
-            return control_own(set, operation, fd, event);
+            return control_in_library(set, operation, fd, event);
         }
         if is_addition {
-            registrations::record(set, fd);
+            registrations::record_addition(set, fd);
         }
         real::epoll_ctl(set, operation, fd, event)
     }
@@ -55,7 +55,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
 /// # Safety
 /// As for `epoll_ctl`.
 #[inline(never)]
-unsafe extern "C" fn control_own(
+unsafe extern "C-unwind" fn control_in_library(
     set: c_int,
     operation: c_int,
     fd: c_int,
@@ -66,7 +66,7 @@ unsafe extern "C" fn control_own(
         if table::has_listeners() {
             offer::take_over(fd);
         }
-        registrations::record(set, fd);
+        registrations::record_addition(set, fd);
     }
     match table::find_listener(fd) {
         // SAFETY: the caller's arguments, unchanged.
@@ -163,26 +163,32 @@ fn control(set: c_int, operation: c_int, fd: c_int, event: Option<epoll_event>) 
     }
 }
 
-/// Returns true if a wait of this process may have to poll before it sleeps.
+/// Returns true if waits of this process may have to poll before they sleep.
 #[inline]
-fn may_poll() -> bool {
+fn has_polls() -> bool {
     polling::is_in_use() || spinning::is_on()
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn epoll_wait(
-    set: c_int,
-    events: *mut epoll_event,
-    most: c_int,
-    timeout: c_int,
-) -> c_int {
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe {
-        if may_poll() {
-            return epoll_wait_polling(set, events, most, timeout);
-        }
-        real::epoll_wait(set, events, most, timeout)
-    }
+jump! {
+    fn epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int =
+        if has_polls() => epoll_wait_in_library;
+
+    fn epoll_pwait(
+        set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int,
+        mask: *const sigset_t,
+    ) -> c_int = if has_polls() => epoll_pwait_in_library;
+
+    fn epoll_pwait2(
+        set: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec,
+        mask: *const sigset_t,
+    ) -> c_int = if has_polls() => epoll_pwait2_in_library;
+
+    fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int =
+        if has_polls() || table::has_listeners() => poll_in_library;
+
+    fn ppoll(
+        set: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t,
+    ) -> c_int = if has_polls() || table::has_listeners() => ppoll_in_library;
 }
 
 /// Performs `epoll_wait`, and may poll before it sleeps.
@@ -190,7 +196,7 @@ pub unsafe extern "C-unwind" fn epoll_wait(
 /// # Safety
 /// As for `epoll_wait`.
 #[inline(never)]
-unsafe extern "C" fn epoll_wait_polling(
+unsafe extern "C-unwind" fn epoll_wait_in_library(
     set: c_int,
     events: *mut epoll_event,
     most: c_int,
@@ -206,29 +212,12 @@ unsafe extern "C" fn epoll_wait_polling(
     spinning::await_set(timeout != 0, || call(0)).unwrap_or_else(|| call(timeout))
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn epoll_pwait(
-    set: c_int,
-    events: *mut epoll_event,
-    most: c_int,
-    timeout: c_int,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe {
-        if may_poll() {
-            return epoll_pwait_polling(set, events, most, timeout, mask);
-        }
-        real::epoll_pwait(set, events, most, timeout, mask)
-    }
-}
-
 /// Performs `epoll_pwait`, and may poll before it sleeps.
 ///
 /// # Safety
 /// As for `epoll_pwait`.
 #[inline(never)]
-unsafe extern "C" fn epoll_pwait_polling(
+unsafe extern "C-unwind" fn epoll_pwait_in_library(
     set: c_int,
     events: *mut epoll_event,
     most: c_int,
@@ -245,29 +234,12 @@ unsafe extern "C" fn epoll_pwait_polling(
     spinning::await_set(timeout != 0, || call(0)).unwrap_or_else(|| call(timeout))
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn epoll_pwait2(
-    set: c_int,
-    events: *mut epoll_event,
-    most: c_int,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe {
-        if may_poll() {
-            return epoll_pwait2_polling(set, events, most, timeout, mask);
-        }
-        real::epoll_pwait2(set, events, most, timeout, mask)
-    }
-}
-
 /// Performs `epoll_pwait2`, and may poll before it sleeps.
 ///
 /// # Safety
 /// As for `epoll_pwait2`.
 #[inline(never)]
-unsafe extern "C" fn epoll_pwait2_polling(
+unsafe extern "C-unwind" fn epoll_pwait2_in_library(
     set: c_int,
     events: *mut epoll_event,
     most: c_int,
@@ -335,23 +307,16 @@ fn is_complete(ready: &c_int) -> bool {
     *ready < 0 || !table::has_listeners()
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe {
-        if may_poll() || table::has_listeners() {
-            return poll_own(set, count, timeout);
-        }
-        real::poll(set, count, timeout)
-    }
-}
-
 /// Performs `poll` on a set that may contain listeners, and may poll before it sleeps.
 ///
 /// # Safety
 /// As for `poll`.
 #[inline(never)]
-unsafe extern "C-unwind" fn poll_own(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+unsafe extern "C-unwind" fn poll_in_library(
+    set: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+) -> c_int {
     // SAFETY: the kernel checks that the set is readable.
     let ask = || unsafe { ppoll_now(set, count) };
     let polled = polling::before_wait(is_long(timeout), ask)
@@ -370,28 +335,12 @@ unsafe extern "C-unwind" fn poll_own(set: *mut pollfd, count: nfds_t, timeout: c
     unsafe { ppoll_all(set, count, limit, ptr::null()) }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn ppoll(
-    set: *mut pollfd,
-    count: nfds_t,
-    timeout: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe {
-        if polling::is_in_use() || table::has_listeners() {
-            return ppoll_own(set, count, timeout, mask);
-        }
-        real::ppoll(set, count, timeout, mask)
-    }
-}
-
 /// Performs `ppoll` on a set that may contain listeners, and may poll before it sleeps.
 ///
 /// # Safety
 /// As for `ppoll`.
 #[inline(never)]
-unsafe extern "C-unwind" fn ppoll_own(
+unsafe extern "C-unwind" fn ppoll_in_library(
     set: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,

@@ -56,7 +56,7 @@ pub(crate) fn is_by_another_thread() -> bool {
 
 /// Holds the calling thread in its call if another thread ends the process. Handlers of signals run
 /// meanwhile. A handler that has interrupted a call of the stack is not held, because the other
-/// thread may need a lock of that call.
+/// thread may need a lock of that call. Calls that the kernel alone answers are not held.
 #[inline]
 pub(crate) fn hold_others() {
     if is_by_another_thread() && !guard::is_inside() {

@@ -314,7 +314,7 @@ fn bind_now(socket: BorrowedFd<'_>, to: SocketAddr) -> Result<SocketAddr, Errno>
 }
 
 /// Converts an IPv4-mapped address to IPv4, and the unspecified address to loopback.
-fn to_single_host(remote: SocketAddr) -> SocketAddr {
+pub(crate) fn to_single_host(remote: SocketAddr) -> SocketAddr {
     let mut remote = canonical(remote);
     if remote.ip().is_unspecified() {
         remote.set_ip(match remote.ip() {

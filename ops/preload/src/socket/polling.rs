@@ -55,11 +55,11 @@ struct Used {
     streams: Vec<Weak<dyn OffloadStream>>,
 }
 
-/// True once a thread of this process has received from a stream. Until then no thread has a stream
-/// to poll.
+/// True once a thread of this process has received from a stream.
 static IS_IN_USE: AtomicBool = AtomicBool::new(false);
 
-/// Returns false while no wait of this process has to poll, or to end the polls of its thread.
+/// Returns true once a thread of this process has received from a stream. Until then, waits need
+/// not poll or end polls.
 #[inline]
 pub(crate) fn is_in_use() -> bool {
     IS_IN_USE.load(Ordering::Relaxed)
