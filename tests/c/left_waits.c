@@ -32,6 +32,8 @@
 #define ATTEMPTS 6
 /* The time limit for what must happen. */
 #define DEADLINE_MS 60000
+/* Connections to 127.0.0.2 are not offloaded. */
+#define TCP_ONLY (INADDR_LOOPBACK + 1)
 
 static int listener, here, there;
 
@@ -63,12 +65,13 @@ static void pause_ms(long ms)
 		;
 }
 
-static void connect_pair(void)
+/* Connects to a loopback address. */
+static void connect_pair(in_addr_t address)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET};
 	socklen_t len = sizeof(at);
 
-	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	at.sin_addr.s_addr = htonl(address);
 	listener = socket(AF_INET, SOCK_STREAM, 0);
 	here = socket(AF_INET, SOCK_STREAM, 0);
 	check(bind(listener, (struct sockaddr *)&at, len) == 0, "bind");
@@ -272,7 +275,17 @@ static void cancelled(int (*wait)(int fd), int fd)
 	check(result == PTHREAD_CANCELED, "it was cancelled");
 }
 
-/* A thread that sleeps until a connection or bytes are received. */
+/* A call that has sent some of its bytes may return, so the thread makes the next call. */
+static int writes(int fd)
+{
+	static char bytes[1 << 20];
+
+	while (write(fd, bytes, sizeof(bytes)) > 0)
+		;
+	return 0;
+}
+
+/* A thread that sleeps until a connection or bytes are received, or until it can send. */
 static void cancel(void)
 {
 	for (size_t way = 0; way < WAYS_COUNT; way++) {
@@ -292,6 +305,9 @@ static void cancel(void)
 		pthread_join(thread, NULL);
 	}
 	many_rounds(by_epoll);
+	cancelled(writes, here);
+	connect_pair(TCP_ONLY);
+	cancelled(writes, here);
 }
 
 static int exchanges(int fd)
@@ -328,9 +344,37 @@ static void *waits_cancelled(void *argument)
 	return NULL;
 }
 
+static void *sends_cancelled(void *argument)
+{
+	int *fd = argument;
+
+	pthread_cancel(pthread_self());
+	send(*fd, "never said", 10, 0);
+	*fd = -1;
+	pthread_testcancel();
+	return NULL;
+}
+
+/* A call that need not wait is a cancellation point, too, and sends nothing. */
+static void never_sent(void)
+{
+	int fd = here;
+	pthread_t thread;
+	void *result;
+	char byte;
+
+	check(pthread_create(&thread, NULL, sends_cancelled, &fd) == 0, "pthread_create");
+	pthread_join(thread, &result);
+	check(result == PTHREAD_CANCELED, "it was cancelled");
+	check(fd == here, "its send ended");
+	check(send(here, "s", 1, 0) == 1, "send");
+	check(recv(there, &byte, 1, 0) == 1 && byte == 's', "bytes of the cancelled send");
+}
+
 /* A thread that is cancelled before it waits or makes another call of the library. */
 static void pending(void)
 {
+	never_sent();
 	for (int time = 0; time < 10; time++) {
 		for (size_t way = 0; way <= WAYS_COUNT; way++) {
 			struct wait asked = {way < WAYS_COUNT ? WAYS[way] : exchanges, here};
@@ -348,6 +392,8 @@ static void pending(void)
 				check(recv(here, &byte, 1, 0) == 1, "the byte that is left");
 		}
 	}
+	connect_pair(TCP_ONLY);
+	never_sent();
 }
 
 static sigjmp_buf before;
@@ -727,7 +773,7 @@ static void send_until(int us)
 	sigset_t all, none;
 	pthread_t thread;
 
-	connect_pair();
+	connect_pair(INADDR_LOOPBACK);
 	/* The reader inherits the mask, so that only the writer runs the handler. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &none);
@@ -769,7 +815,7 @@ int main(int count, char **arguments_)
 	};
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	connect_pair();
+	connect_pair(INADDR_LOOPBACK);
 	for (long until = now_ms() + DEADLINE_MS; !getenv("SUITE_PROTOCOL"); pause_ms(1)) {
 		if (has_stack())
 			break;
