@@ -390,6 +390,12 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// Reports the events to the watch that polls have found.
     fn show_polled(&self) {}
 
+    /// True if the watch may receive events late, because the stream has been polled. Takes no
+    /// lock.
+    fn is_polled(&self) -> bool {
+        false
+    }
+
     /// Reports all events to the watch again. Called before a thread waits for the watch.
     fn end_polling(&self) {}
 

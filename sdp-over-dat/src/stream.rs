@@ -286,6 +286,12 @@ impl SdpStream {
         self.socket.show_polled();
     }
 
+    /// True if the watch may receive events late, because the stream has been polled.
+    #[must_use]
+    pub fn is_polled(&self) -> bool {
+        self.socket.is_polled()
+    }
+
     /// Reports all events to the watch again. Call this before a thread waits for the watch.
     pub fn end_polling(&self) {
         self.socket.end_polling();

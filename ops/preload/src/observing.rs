@@ -278,6 +278,10 @@ impl OffloadStream for Observed {
         self.stream.show_polled();
     }
 
+    fn is_polled(&self) -> bool {
+        self.stream.is_polled()
+    }
+
     fn end_polling(&self) {
         self.stream.end_polling();
     }

@@ -188,6 +188,10 @@ impl OffloadStream for SdpOffload {
         self.stream.show_polled();
     }
 
+    fn is_polled(&self) -> bool {
+        self.stream.is_polled()
+    }
+
     fn end_polling(&self) {
         self.stream.end_polling();
     }

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    sync::MutexGuard,
+    sync::{MutexGuard, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -677,6 +677,7 @@ impl Socket {
                     self.attach(false);
                 }
                 self.adapter.want_tick();
+                self.is_polled.store(true, Ordering::Relaxed);
             }
         }
         for _ in 0..polls {
@@ -699,9 +700,20 @@ impl Socket {
         self.pump(&mut inner);
     }
 
+    /// True from [`Self::poll_readable`] until [`Self::end_polling`].
+    pub(crate) fn is_polled(&self) -> bool {
+        // Relaxed is sufficient: the thread that polls asks before it sleeps, and the polls of
+        // other threads end at the ticks.
+        self.is_polled.load(Ordering::Relaxed)
+    }
+
     /// Ends the effect of [`Self::poll_readable`]: the stack's thread serves the socket.
     pub(crate) fn end_polling(&self) {
+        if !self.is_polled() {
+            return;
+        }
         let mut inner = self.lock();
+        self.is_polled.store(false, Ordering::Relaxed);
         if matches!(inner.attendance, Attendance::Pollers { .. }) {
             inner.attendance.on_end_polling();
             self.hand_over(&mut inner);

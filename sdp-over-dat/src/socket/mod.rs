@@ -41,7 +41,7 @@ use std::{
     io,
     net::SocketAddr,
     os::fd::BorrowedFd,
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{Arc, Condvar, Mutex, MutexGuard, atomic::AtomicBool},
 };
 
 use dat_api::{Ep, Evd};
@@ -73,6 +73,9 @@ pub(crate) struct Socket {
     names: Names,
     /// The TCP socket that the connection was made over, if there is one.
     transport: Option<Transport>,
+    /// False if [`Self::end_polling`] has nothing to do. Stored with the lock held, loaded without
+    /// it.
+    is_polled: AtomicBool,
     inner: Mutex<Inner>,
     changed: Condvar,
 }

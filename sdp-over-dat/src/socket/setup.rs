@@ -5,7 +5,7 @@ use std::{
     io,
     net::SocketAddr,
     os::fd::OwnedFd,
-    sync::{Arc, Condvar, Mutex},
+    sync::{Arc, Condvar, Mutex, atomic::AtomicBool},
     time::Instant,
 };
 
@@ -179,6 +179,7 @@ impl Socket {
             names,
             transport,
             inner: Mutex::new(inner),
+            is_polled: AtomicBool::new(false),
             changed: Condvar::new(),
         });
         socket.post_all()?;

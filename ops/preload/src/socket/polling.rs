@@ -18,7 +18,8 @@
 //!
 //! System calls of a call that polls: two for the signal mask, one in 16 polls that yields, one
 //! more in 16 polls that asks the kernel (a wait), one that shows a found event (a wait), and those
-//! of the provider's poll. RDMA devices are polled without a system call.
+//! of the provider's poll. RDMA devices are polled without a system call. A wait that ends polls
+//! but does not poll itself makes the two for the signal mask.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -165,6 +166,13 @@ impl Used {
             && SPIN.try_with(AdaptiveSpin::is_worth_it).unwrap_or(false)
     }
 
+    /// Returns true if the end of the polls would lock or free a stream.
+    fn must_be_ended(&self) -> bool {
+        let is_polled = |it: Arc<dyn OffloadStream>| it.is_polled();
+        let mut streams = self.streams.iter().map(Weak::upgrade);
+        streams.any(|stream| stream.is_none_or(is_polled))
+    }
+
     /// Polls until `ask` reports events, as [`before_wait`] does.
     ///
     /// # Errors
@@ -256,14 +264,19 @@ fn poll_before_wait(may_poll: bool, ask: impl FnMut() -> c_int) -> Option<c_int>
     let mut used = take()?;
     let before = errno::get();
     let polls = may_poll && used.is_worth_polling();
-    let blocked = polls.then(SignalsBlocked::begin_polling).flatten();
+    // A handler that leaves the call must not leave a stream locked. Where signals cannot be
+    // blocked, two ticks without a poll end the polls.
+    let blocks = polls || used.must_be_ended();
+    let blocked = blocks.then(SignalsBlocked::begin_polling).flatten();
     let inside = guard::enter();
     let polled = match &blocked {
-        Some(blocked) => used.poll(blocked, ask),
-        None => Ok(Polled::Nothing),
+        Some(blocked) if polls => used.poll(blocked, ask),
+        _ => Ok(Polled::Nothing),
     };
-    if !matches!(polled, Ok(Polled::Found(_))) {
-        end(used.streams.drain(..));
+    match (&polled, &blocked) {
+        (Ok(Polled::Found(_)), _) => {}
+        (_, Some(_)) => end(used.streams.drain(..)),
+        (_, None) => used.streams.clear(),
     }
     let _ = USED.try_with(|it| it.set(Some(used)));
     drop(inside);
