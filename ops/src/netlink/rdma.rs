@@ -19,6 +19,11 @@ const CLASS: &str = "/sys/class/infiniband";
 /// The directory of network devices.
 const NET_CLASS: &str = "/sys/class/net";
 
+/// The number of consecutive GIDs without a network device after which the table has no more. The
+/// kernel adds a GID at the first free index, so only removed addresses leave such gaps. `rdma_rxe`
+/// has 1,024 indices, and reading one that is free takes three system calls.
+const GID_GAP_MAX: usize = 64;
+
 /// The maximum length of a file's content, in bytes.
 const TEXT_LEN_MAX: usize = 64;
 
@@ -134,10 +139,19 @@ impl RdmaDevices {
 /// the same hardware.
 fn network_devices(device: &Path, port: &Path) -> BTreeSet<String> {
     let gids = port.join("gid_attrs/ndevs");
-    let found: BTreeSet<String> = names(&gids)
-        .into_iter()
-        .filter_map(|index| text(&gids.join(index)))
-        .collect();
+    let mut found = BTreeSet::new();
+    let mut gap = 0;
+    for index in 0_u32.. {
+        if let Some(name) = text(&gids.join(index.to_string())) {
+            found.insert(name);
+            gap = 0;
+        } else {
+            gap += 1;
+        }
+        if gap == GID_GAP_MAX {
+            break;
+        }
+    }
     if found.is_empty() {
         return names(&device.join("device/net")).into_iter().collect();
     }
@@ -230,6 +244,26 @@ mod tests {
             (ports[0].device.as_str(), ports[0].port, ports[0].active),
             ("mlx5_1", 1, false)
         );
+    }
+
+    #[test]
+    fn a_table_of_gids_is_read_up_to_a_long_gap() {
+        let last = GID_GAP_MAX + 1;
+        let files: Vec<(String, &str)> = (0..=2 * last)
+            .map(|index| match index {
+                0 => "eth0\n",
+                _ if index == GID_GAP_MAX => "eth0.1\n",
+                _ if index == 2 * last => "never read\n",
+                _ => "",
+            })
+            .enumerate()
+            .map(|(index, name)| (format!("a/ports/1/gid_attrs/ndevs/{index}"), name))
+            .collect();
+        let files: Vec<(&str, &str)> = files.iter().map(|(path, name)| (&**path, *name)).collect();
+        let dir = tree(&files).unwrap();
+        let devices = RdmaDevices::read_below(dir.path(), &dir.path().join("net"));
+        let names: Vec<&str> = devices.network_devices().collect();
+        assert_eq!(names, ["eth0", "eth0.1"]);
     }
 
     #[test]
