@@ -6,17 +6,23 @@ use std::time::Duration;
 /// Number of consecutive failures after which the pause stops growing, at 256 waits.
 const FAILURES_MAX: u32 = 8;
 
+/// Number of consecutive successes after which one failure causes no pause.
+const SUCCESSES_MAX: u32 = 8;
+
 /// The history of the waits of one consumer, or on one stream.
 ///
 /// A spin takes the processor from the other thread if the scheduler keeps both threads on one
 /// processor. The answer is then sent only when the spinning thread sleeps. Each consecutive
-/// failure doubles the number of waits that sleep without a spin. Usually one thread waits with one
-/// history; a count lost between two threads does no harm.
+/// failure doubles the number of waits that sleep without a spin, except for the first one after
+/// many successes: a peer that was interrupted once answers in time again. Usually one thread waits
+/// with one history; a count lost between two threads does no harm.
 #[derive(Debug)]
 pub struct AdaptiveSpin {
     /// Duration of the last wait, in microseconds.
     last_wait_us: AtomicU32,
     failures: AtomicU32,
+    /// Number of consecutive successes, up to [`SUCCESSES_MAX`].
+    successes: AtomicU32,
     /// Number of waits that sleep at once before the next try to spin.
     pause: AtomicU32,
 }
@@ -26,6 +32,7 @@ impl Default for AdaptiveSpin {
         Self {
             last_wait_us: AtomicU32::new(u32::MAX),
             failures: AtomicU32::new(0),
+            successes: AtomicU32::new(0),
             pause: AtomicU32::new(0),
         }
     }
@@ -57,10 +64,17 @@ impl AdaptiveSpin {
         if self.failures.load(Ordering::Relaxed) > 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
+        let successes = self.successes.load(Ordering::Relaxed);
+        if successes < SUCCESSES_MAX {
+            self.successes.store(successes + 1, Ordering::Relaxed);
+        }
     }
 
     /// Called when the spin has found no completion.
     pub fn on_failure(&self) {
+        if self.successes.swap(0, Ordering::Relaxed) == SUCCESSES_MAX {
+            return;
+        }
         let failures = (self.failures.load(Ordering::Relaxed) + 1).min(FAILURES_MAX);
         self.failures.store(failures, Ordering::Relaxed);
         self.pause.store(1 << failures, Ordering::Relaxed);
@@ -88,5 +102,20 @@ mod tests {
         assert_eq!(pause_of(&spin), 0);
         spin.on_failure();
         assert_eq!(pause_of(&spin), 2);
+    }
+
+    #[test]
+    fn one_failure_after_many_successes_causes_no_pause() {
+        let spin = AdaptiveSpin::default();
+        for successes in [SUCCESSES_MAX, 2 * SUCCESSES_MAX] {
+            (0..successes).for_each(|_| spin.on_success());
+            spin.on_failure();
+            assert_eq!(pause_of(&spin), 0);
+            spin.on_failure();
+            assert_eq!(pause_of(&spin), 2, "the second in a row");
+        }
+        (1..SUCCESSES_MAX).for_each(|_| spin.on_success());
+        spin.on_failure();
+        assert_eq!(pause_of(&spin), 2, "too few successes");
     }
 }
