@@ -6,7 +6,7 @@
 #
 # This script is not in `jobs`, because figures are no test.
 . "$(dirname "$0")/programs/sdp.sh"
-rounds=${1:-3} port=18900 listed= pings=${2:-300} pieces=${3:-400}
+rounds=${1:-5} port=18900 listed= pings=${2:-3000} pieces=${3:-400}
 rsocket=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so
 gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -o "$work/stream" "$here/stream.c" || exit 1
 
