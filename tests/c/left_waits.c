@@ -719,6 +719,39 @@ static void numbers(void)
 	many_rounds(by_numbered_epoll);
 }
 
+/* The same for the sets of `select`. */
+static void sets(void)
+{
+	struct timeval soon = {0, 10000}, none = {0, 0}, odd = {0, -1};
+	struct timespec soon_too = {0, 10000000};
+	char room[2 * sizeof(fd_set)];
+	/* The compiler warns about these arguments. */
+	int (*volatile asks)(int, fd_set *, fd_set *, fd_set *, struct timeval *) = select;
+	fd_set *nowhere = (void *)1, *misaligned = (void *)(room + 1), set;
+
+	check(asks(here + 1, nowhere, NULL, NULL, &soon) < 0 && errno == EFAULT, "EFAULT");
+	check(asks(here + 1, NULL, nowhere, NULL, &none) < 0 && errno == EFAULT, "EFAULT at once");
+	check(pselect(here + 1, nowhere, NULL, NULL, &soon_too, NULL) < 0 && errno == EFAULT,
+	      "EFAULT of pselect");
+	check(asks(0, nowhere, NULL, NULL, &none) == 0, "no descriptor of nowhere");
+	check(asks(-1, NULL, NULL, NULL, &none) < 0 && errno == EINVAL, "EINVAL");
+	check(asks(0, NULL, NULL, NULL, &odd) < 0 && errno == EINVAL, "EINVAL of a time");
+	for (int fd = here; fd; fd = fd == here ? listener : 0) {
+		if (fd == here)
+			check(send(there, "z", 1, 0) == 1, "send");
+		FD_ZERO(&set);
+		FD_SET(fd, &set);
+		memcpy(misaligned, &set, sizeof(set));
+		soon.tv_usec = 10000;
+		check(asks(fd + 1, misaligned, NULL, NULL, fd == here ? NULL : &soon) == (fd == here),
+		      "misaligned set");
+		memcpy(&set, misaligned, sizeof(set));
+		check(!FD_ISSET(fd, &set) == (fd != here), "the bit");
+		if (fd == here)
+			check(recv(here, room, 1, 0) == 1, "recv");
+	}
+}
+
 /* Arguments that the kernel refuses are refused, and arguments that it accepts are accepted. */
 static void arguments(void)
 {
@@ -750,6 +783,8 @@ static void arguments(void)
 		set.revents = 0;
 		memcpy(misaligned, &set, sizeof(set));
 		check(poll(misaligned, 1, 10) == 0, "a listener misaligned");
+		sets();
+		one_round(by_select);
 		one_round(by_poll);
 	}
 }

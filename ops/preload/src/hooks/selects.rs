@@ -12,7 +12,7 @@ use libc::{
     sigset_t, timespec, timeval,
 };
 
-use super::waits::{ppoll_all, ppoll_now, spec};
+use super::waits::{is_plausible_address, ppoll_all, ppoll_now, spec};
 use super::{alias, jump};
 use crate::process::{errno, guard, real};
 use crate::socket::polling;
@@ -42,6 +42,11 @@ unsafe extern "C-unwind" fn select_in_library(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
+    if !are_plausible([readable, writable, except]) {
+        polling::end_all();
+        // SAFETY: the caller's arguments, unchanged.
+        return unsafe { real::select(count, readable, writable, except, timeout) };
+    }
     // SAFETY: the caller's sets and timeout.
     let is_interrupted = unsafe {
         let may_poll = timeout.as_ref().is_none_or(is_long_span);
@@ -133,6 +138,11 @@ unsafe extern "C-unwind" fn pselect_in_library(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    if !are_plausible([readable, writable, except]) {
+        polling::end_all();
+        // SAFETY: the caller's arguments, unchanged.
+        return unsafe { real::pselect(count, readable, writable, except, timeout, mask) };
+    }
     let may_poll = timeout.is_null() && mask.is_null();
     // SAFETY: the caller's sets.
     if unsafe { poll_before_select(count, [readable, writable, except], may_poll) } {
@@ -165,6 +175,13 @@ unsafe fn pselect_with_listeners(
     }
     // SAFETY: the caller's sets, timeout and mask.
     unsafe { sets.wait(timeout, mask) }
+}
+
+/// Returns true if each set is null or at an address that programs use. The kernel refuses all
+/// others.
+fn are_plausible(sets: [*mut fd_set; 3]) -> bool {
+    sets.iter()
+        .all(|set| set.is_null() || is_plausible_address(*set))
 }
 
 /// Returns true for a timeout that polls do not exceed.
@@ -286,7 +303,7 @@ fn word(fd: c_int, set: *mut fd_set) -> (*mut c_ulong, c_ulong) {
 unsafe fn has_bit(fd: c_int, set: *mut fd_set) -> bool {
     let (word, bit) = word(fd, set);
     // SAFETY: the caller guarantees that the set holds the bit.
-    unsafe { *word & bit != 0 }
+    unsafe { word.read_unaligned() & bit != 0 }
 }
 
 /// # Safety
@@ -294,7 +311,7 @@ unsafe fn has_bit(fd: c_int, set: *mut fd_set) -> bool {
 unsafe fn clear_bit(fd: c_int, set: *mut fd_set) {
     let (word, bit) = word(fd, set);
     // SAFETY: the caller guarantees that the set holds the bit.
-    unsafe { *word &= !bit };
+    unsafe { word.write_unaligned(word.read_unaligned() & !bit) };
 }
 
 alias! {

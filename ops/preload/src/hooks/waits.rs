@@ -420,9 +420,14 @@ fn kernel_count(count: nfds_t) -> usize {
 /// Returns true if a set has an address and a size that programs use. For all other sets, the
 /// kernel is asked whether they are readable, which takes a system call.
 fn is_plausible(set: *mut pollfd, count: usize) -> bool {
-    const PAGE: usize = 4096;
     const MANY: usize = 1024;
-    set.is_aligned() && set.addr() >= PAGE && count <= MANY
+    set.is_aligned() && is_plausible_address(set) && count <= MANY
+}
+
+/// Returns false for an address in the first page, where programs have no memory.
+pub(super) fn is_plausible_address<T>(set: *mut T) -> bool {
+    const PAGE: usize = 4096;
+    set.addr() >= PAGE
 }
 
 /// A caller's set, extended by the counters of its listeners and by descriptors of listening
