@@ -151,6 +151,8 @@ const LOCAL: &[(&str, &str)] = scripts! {
     connections = "local/connections.py",
     listeners = "local/listeners.py",
     resets = "local/resets.py",
+    // Servers that close first, while their clients still write.
+    sends_after_a_close = "local/sends_after_a_close.py",
     signal_driven = "local/signal_driven.py",
     raw_clone = "local/raw_clone.py",
     offered_later = "local/offered_later.py",

@@ -11,7 +11,7 @@ use libc::{EAGAIN, MSG_PEEK, SPLICE_F_NONBLOCK, off64_t, size_t, ssize_t};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{alias, dispatch, offloaded, transfer};
+use super::{alias, dispatch, offloaded, sending};
 use crate::process::{errno, real};
 use crate::sharing::exposing;
 use crate::socket::Socket;
@@ -114,7 +114,7 @@ fn copy(
             Err(_) if done > 0 => break,
             Err(error) => return Err(error),
         };
-        match transfer::send_bytes(socket, to, buffer.as_ptr().cast(), read, 0) {
+        match sending::send_bytes(socket, to, buffer.as_ptr().cast(), read, 0) {
             Ok(sent) => {
                 done += sent;
                 offset += sent as u64;

@@ -18,7 +18,8 @@
 //! |---|---|
 //! | [`connections`] | `socket`, `connect`, `listen`, `accept` |
 //! | `connecting` | no functions: the answers of a socket that connects without blocking |
-//! | [`transfer`] | `read`, `write`, `send`, `recv`, their vector forms and their checked forms |
+//! | [`receiving`] | `read`, `recv`, their vector forms and their checked forms |
+//! | [`sending`] | `write`, `send` and their vector forms |
 //! | [`descriptors`] | `close`, `dup`, `fcntl` and related functions |
 //! | [`files`] | `sendfile`, `splice` |
 //! | [`asynchronous`] | `aio_read`, `aio_write`, `lio_listio` |
@@ -45,9 +46,10 @@ pub(crate) mod names;
 pub(crate) mod namespaces;
 pub(crate) mod processes;
 pub(crate) mod raw;
+pub(crate) mod receiving;
 pub(crate) mod selects;
+pub(crate) mod sending;
 pub(crate) mod threads;
-pub(crate) mod transfer;
 pub(crate) mod waits;
 
 use std::ffi::c_int;

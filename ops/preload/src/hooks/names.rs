@@ -53,6 +53,9 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if result == 0 && how != libc::SHUT_WR {
         offer::shut_down(fd);
     }
+    if result == 0 && how != libc::SHUT_RD && table::is_local(fd) {
+        local::sending::on_shut_down(fd);
+    }
     result
 }
 

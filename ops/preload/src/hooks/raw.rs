@@ -7,7 +7,8 @@ use libc::timespec;
 
 use super::waits::{KERNEL_MASK, duration, spec};
 use super::{
-    connections, descriptors, files, names, namespaces, processes, selects, transfer, waits,
+    connections, descriptors, files, names, namespaces, processes, receiving, selects, sending,
+    waits,
 };
 use crate::lifecycle::{exiting, forking};
 use crate::process::guard::{self, Uncancelled};
@@ -73,10 +74,10 @@ unsafe fn dispatch_any(number: c_long, words: [c_long; 6]) -> Option<c_long> {
             // These two hooks are cancellation points, which `syscall` is not, so the kernel is
             // called directly while nothing is offloaded.
             libc::SYS_sendmsg if table::has_connections() => {
-                return Some(transfer::sendmsg(fd, b as _, c as _) as c_long);
+                return Some(sending::sendmsg(fd, b as _, c as _) as c_long);
             }
             libc::SYS_sendmmsg if table::has_connections() => {
-                transfer::sendmmsg(fd, b as _, c as _, d as _)
+                sending::sendmmsg(fd, b as _, c as _, d as _)
             }
             libc::SYS_splice if table::contains(fd) || table::contains(c as c_int) => {
                 let (to, to_at, len) = (c as c_int, d as _, e as _);
@@ -141,18 +142,18 @@ unsafe fn dispatch_transfer(number: c_long, words: [c_long; 6]) -> Option<c_long
     // SAFETY: the words are the arguments of the named functions, by the caller's contract.
     let result = unsafe {
         match number {
-            libc::SYS_read => transfer::read(fd, b as _, c as _),
-            libc::SYS_write => transfer::write(fd, b as _, c as _),
-            libc::SYS_readv => transfer::readv(fd, b as _, c as _),
-            libc::SYS_writev => transfer::writev(fd, b as _, c as _),
+            libc::SYS_read => receiving::read(fd, b as _, c as _),
+            libc::SYS_write => sending::write(fd, b as _, c as _),
+            libc::SYS_readv => receiving::readv(fd, b as _, c as _),
+            libc::SYS_writev => sending::writev(fd, b as _, c as _),
             // The upper half of an offset is used only on machines with shorter words.
-            libc::SYS_preadv2 => transfer::preadv2(fd, b as _, c as _, d, f as _),
-            libc::SYS_pwritev2 => transfer::pwritev2(fd, b as _, c as _, d, f as _),
-            libc::SYS_recvfrom => transfer::recvfrom(fd, b as _, c as _, d as _, e as _, f as _),
-            libc::SYS_sendto => transfer::sendto(fd, b as _, c as _, d as _, e as _, f as _),
-            libc::SYS_recvmsg => transfer::recvmsg(fd, b as _, c as _),
+            libc::SYS_preadv2 => receiving::preadv2(fd, b as _, c as _, d, f as _),
+            libc::SYS_pwritev2 => sending::pwritev2(fd, b as _, c as _, d, f as _),
+            libc::SYS_recvfrom => receiving::recvfrom(fd, b as _, c as _, d as _, e as _, f as _),
+            libc::SYS_sendto => sending::sendto(fd, b as _, c as _, d as _, e as _, f as _),
+            libc::SYS_recvmsg => receiving::recvmsg(fd, b as _, c as _),
             libc::SYS_recvmmsg => {
-                return Some(transfer::recvmmsg(fd, b as _, c as _, d as _, e as _).into());
+                return Some(receiving::recvmmsg(fd, b as _, c as _, d as _, e as _).into());
             }
             libc::SYS_sendfile => files::sendfile(fd, b as _, c as _, d as _),
             libc::SYS_splice => files::splice(fd, b as _, c as _, d as _, e as _, f as _),

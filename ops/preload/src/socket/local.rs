@@ -1,5 +1,6 @@
 //! The state that this process keeps of a connection within the host.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use host::locks::IgnorePoison as _;
@@ -17,6 +18,8 @@ pub(crate) struct LocalSocket {
     kept: Mutex<Kept>,
     /// The addresses with which this process has accepted the connection.
     accepted: Option<Addresses>,
+    /// True once this process has shut down its direction, or has sent to a peer that had closed.
+    has_ended_sending: AtomicBool,
 }
 
 impl LocalSocket {
@@ -25,6 +28,7 @@ impl LocalSocket {
             _record: Some(record),
             kept: Mutex::new(kept),
             accepted: None,
+            has_ended_sending: AtomicBool::new(false),
         }
     }
 
@@ -38,6 +42,17 @@ impl LocalSocket {
     /// Returns the addresses of a connection that this process has accepted.
     pub(crate) fn accepted_addresses(&self) -> Option<Addresses> {
         self.accepted
+    }
+
+    /// Makes later sends fail that the kernel refuses.
+    pub(crate) fn end_sending(&self) {
+        // Relaxed is sufficient: threads that send at the same time have no order.
+        self.has_ended_sending.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true after [`end_sending`](Self::end_sending).
+    pub(crate) fn has_ended_sending(&self) -> bool {
+        self.has_ended_sending.load(Ordering::Relaxed)
     }
 
     /// Returns true if no thread holds the options.

@@ -1,14 +1,11 @@
-//! The functions that move bytes.
+//! The functions that receive bytes.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::time::Instant;
 
-use libc::{
-    CMSG_DATA, CMSG_FIRSTHDR, CMSG_LEN, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, iovec, mmsghdr,
-    msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
-};
+use libc::{iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
 
@@ -16,8 +13,6 @@ use super::{alias, hook, jump, waits};
 use crate::local::{self, spinning};
 use crate::process::errno::{self, ToC};
 use crate::process::real;
-use crate::setup::inheritance;
-use crate::sharing::exposing;
 use crate::socket::Socket;
 use crate::socket::vector::{PARTS_MAX, Vector};
 use crate::table;
@@ -26,12 +21,6 @@ use crate::table;
 const MESSAGES_MAX: c_uint = 1024;
 
 hook! {
-    fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t =
-        |socket, fd| send_bytes(socket, fd, buffer, len, 0);
-
-    fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t =
-        |socket, fd| send_bytes(socket, fd, buffer, len, flags);
-
     fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t = |socket, fd| {
         // SAFETY: by the caller's contract the list has `count` valid parts.
         let mut vector = unsafe { Vector::copy(vector, count) }?;
@@ -41,15 +30,6 @@ hook! {
         }
         // SAFETY: by the caller's contract the parts are writable.
         unsafe { socket.receive(fd, &mut vector, 0) }
-    };
-
-    fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t = |socket, fd| {
-        // SAFETY: by the caller's contract the list has `count` valid parts.
-        let mut vector = unsafe { Vector::copy(vector, count) }?;
-        if vector.len() == 0 {
-            return Ok(0);
-        }
-        socket.send(fd, &mut vector, 0)
     };
 
     /// Hook of `preadv2`, which reads from a stream if the offset is -1.
@@ -64,19 +44,6 @@ hook! {
         }
         // SAFETY: by the caller's contract the parts are writable.
         unsafe { socket.receive(fd, &mut vector, flags) }
-    };
-
-    /// Hook of `pwritev2`, which writes to a stream if the offset is -1.
-    fn pwritev2(
-        fd: c_int, vector: *const iovec, count: c_int, at: off64_t, flags: c_int,
-    ) -> ssize_t = |socket, fd| {
-        let flags = positioned(at, flags)?;
-        // SAFETY: by the caller's contract the list has `count` valid parts.
-        let mut vector = unsafe { Vector::copy(vector, count) }?;
-        if vector.len() == 0 {
-            return Ok(0);
-        }
-        socket.send(fd, &mut vector, flags)
     };
 }
 
@@ -95,11 +62,6 @@ jump! {
 
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t =
         if table::is_connection(fd) => receive_message_in_library;
-
-    /// Hook of `sendmsg`. Descriptors that are passed to another process carry bytes from then on.
-    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t =
-        if table::contains(fd) || message.as_ref().is_some_and(has_ignored) =>
-            send_message_in_library;
 }
 
 /// Performs `read` on a descriptor that may be offloaded or polled first.
@@ -186,25 +148,6 @@ unsafe extern "C-unwind" fn receive_from_in_library(
     received
 }
 
-/// Hook of `sendto`. The address is ignored, as TCP does on a connected socket.
-#[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn sendto(
-    fd: c_int,
-    buffer: *const c_void,
-    len: size_t,
-    flags: c_int,
-    to: *const sockaddr,
-    to_len: socklen_t,
-) -> ssize_t {
-    // SAFETY: the caller's arguments, for a connection without the address.
-    unsafe {
-        if table::is_connection(fd) {
-            return send(fd, buffer, len, flags);
-        }
-        real::sendto(fd, buffer, len, flags, to, to_len)
-    }
-}
-
 /// Performs `recvmsg` on an offloaded or local connection.
 ///
 /// # Safety
@@ -234,7 +177,7 @@ unsafe extern "C-unwind" fn receive_message_in_library(
 ///
 /// # Safety
 /// The list has as many parts as the message says.
-unsafe fn room_of(message: &msghdr) -> usize {
+pub(super) unsafe fn room_of(message: &msghdr) -> usize {
     let count = message.msg_iovlen;
     if count > PARTS_MAX || (count > 0 && message.msg_iov.is_null()) {
         // The kernel refuses the list, so its parts must not be read.
@@ -390,82 +333,6 @@ unsafe fn receive_unnamed_messages(
     received
 }
 
-/// Performs `sendmsg` on an offloaded connection, or of a message with an address or control data.
-///
-/// # Safety
-/// As for `sendmsg`.
-#[inline(never)]
-unsafe extern "C-unwind" fn send_message_in_library(
-    fd: c_int,
-    message: *const msghdr,
-    flags: c_int,
-) -> ssize_t {
-    let sent = super::dispatch(fd, |socket, fd| {
-        // SAFETY: by the caller's contract the message is null or valid.
-        unsafe { send_message(socket, fd, message, flags) }
-    });
-    // SAFETY: the caller's arguments, unchanged.
-    sent.unwrap_or_else(|| unsafe {
-        match message.as_ref() {
-            Some(message) if has_ignored(message) && table::is_local(fd) => {
-                send_without_ignored(fd, message, flags).to_c()
-            }
-            _ => {
-                expose_passed(message);
-                real::sendmsg(fd, message, flags)
-            }
-        }
-    })
-}
-
-/// Returns true for a message with an address or control data, which TCP ignores on a connection.
-fn has_ignored(message: &msghdr) -> bool {
-    !(message.msg_name.is_null() && message.msg_control.is_null())
-}
-
-/// Sends a message on a local connection without what TCP ignores.
-///
-/// # Safety
-/// The contract of `sendmsg`.
-unsafe fn send_without_ignored(fd: c_int, message: &msghdr, flags: c_int) -> Result<usize, Errno> {
-    // SAFETY: the caller guarantees the control data of the message.
-    unsafe { check_control(message) }?;
-    let mut plain = *message;
-    (plain.msg_name, plain.msg_namelen) = (ptr::null_mut(), 0);
-    (plain.msg_control, plain.msg_controllen) = (ptr::null_mut(), 0);
-    // SAFETY: the caller guarantees the list of the message.
-    let sent = unsafe { real::sendmsg(fd, &raw const plain, flags) };
-    usize::try_from(sent).map_err(|_| Errno::from_raw_os_error(errno::get()))
-}
-
-/// Hook of `sendmmsg`. Descriptors that are passed to another process carry bytes from then on.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmmsg(
-    fd: c_int,
-    messages: *mut mmsghdr,
-    count: c_uint,
-    flags: c_int,
-) -> c_int {
-    let sent = super::dispatch(fd, |socket, fd| {
-        let call = |message: *mut msghdr, _| {
-            // SAFETY: by the caller's contract the message is valid.
-            unsafe { send_message(socket, fd, message, flags) }
-        };
-        each(messages, count, call, || false)
-    });
-    // SAFETY: the caller's arguments, unchanged.
-    sent.unwrap_or_else(|| unsafe {
-        let known = if messages.is_null() { 0 } else { count };
-        let header = |index: c_uint| &raw const (*messages.add(index as usize)).msg_hdr;
-        if table::is_local(fd) && (0..known).any(|index| has_ignored(&*header(index))) {
-            let call = |message: *mut msghdr, _| send_without_ignored(fd, &*message, flags);
-            return each(messages, count, call, || false).to_c();
-        }
-        (0..known).for_each(|index| expose_passed(header(index)));
-        real::sendmmsg(fd, messages, count, flags)
-    })
-}
-
 /// Ends the program if a buffer is too short, for the checked forms.
 unsafe fn check(len: size_t, room: size_t) {
     if len > room {
@@ -476,9 +343,6 @@ unsafe fn check(len: size_t, room: size_t) {
 
 alias! {
     __read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t = read(fd, buffer, len);
-    __write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t = write(fd, buffer, len);
-    __send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t =
-        send(fd, buffer, len, flags);
     __read_chk(fd: c_int, buffer: *mut c_void, len: size_t, room: size_t) -> ssize_t =
         { check(len, room); read(fd, buffer, len) };
     __recv_chk(fd: c_int, buffer: *mut c_void, len: size_t, room: size_t, flags: c_int) -> ssize_t =
@@ -490,9 +354,6 @@ alias! {
     preadv64v2(
         fd: c_int, vector: *const iovec, count: c_int, at: off64_t, flags: c_int,
     ) -> ssize_t = preadv2(fd, vector, count, at, flags);
-    pwritev64v2(
-        fd: c_int, vector: *const iovec, count: c_int, at: off64_t, flags: c_int,
-    ) -> ssize_t = pwritev2(fd, vector, count, at, flags);
 }
 
 fn receive_bytes(
@@ -512,25 +373,9 @@ fn receive_bytes(
     unsafe { socket.receive(fd, &mut vector, flags) }
 }
 
-pub(super) fn send_bytes(
-    socket: &Socket,
-    fd: BorrowedFd<'_>,
-    buffer: *const c_void,
-    len: size_t,
-    flags: c_int,
-) -> Result<usize, Errno> {
-    let part = iovec {
-        iov_base: buffer.cast_mut(),
-        iov_len: len.min(isize::MAX as usize),
-    };
-    // SAFETY: by the caller's contract the buffer of this one part is valid; it is only read.
-    let mut vector = unsafe { Vector::copy(&raw const part, 1) }?;
-    socket.send(fd, &mut vector, flags)
-}
-
 /// Returns the flags of a call with an offset. A stream has no positions, so only offset -1 is
 /// permitted. All flags but `RWF_NOWAIT` concern files.
-fn positioned(at: off64_t, flags: c_int) -> Result<c_int, Errno> {
+pub(super) fn positioned(at: off64_t, flags: c_int) -> Result<c_int, Errno> {
     const OF_FILES: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | libc::RWF_APPEND;
     match at {
         ..-1 => Err(Errno::INVAL),
@@ -565,7 +410,7 @@ unsafe fn receive_message(
 ///
 /// # Safety
 /// The list has as many parts as the message says.
-unsafe fn parts_of(message: &msghdr) -> Result<Vector, Errno> {
+pub(super) unsafe fn parts_of(message: &msghdr) -> Result<Vector, Errno> {
     let fits = message.msg_iovlen <= PARTS_MAX;
     let count = fits.then_some(message.msg_iovlen as c_int);
     // SAFETY: the caller guarantees the list.
@@ -616,51 +461,9 @@ unsafe fn receive_messages(
     Ok(received)
 }
 
-/// # Safety
-/// `message` is null or what `sendmsg` demands.
-unsafe fn send_message(
-    socket: &Socket,
-    fd: BorrowedFd<'_>,
-    message: *const msghdr,
-    flags: c_int,
-) -> Result<usize, Errno> {
-    // SAFETY: the caller guarantees that the pointer is null or valid.
-    let message = unsafe { message.as_ref() }.ok_or(Errno::FAULT)?;
-    // SAFETY: the caller guarantees the control data of the message.
-    unsafe { check_control(message) }?;
-    // SAFETY: the caller guarantees the list of the message.
-    let mut vector = unsafe { parts_of(message) }?;
-    socket.send(fd, &mut vector, flags)
-}
-
-/// Checks control data. TCP ignores descriptors and credentials, refuses unknown types of
-/// `SOL_SOCKET`, and ignores other levels.
-///
-/// # Safety
-/// The control data is null or has `msg_controllen` bytes.
-unsafe fn check_control(message: &msghdr) -> Result<(), Errno> {
-    // SAFETY: the caller guarantees the data; the macros stay within its length.
-    let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
-    // SAFETY: a pointer from the macros is null, or to a header within the data.
-    while let Some(one) = unsafe { next.as_ref() } {
-        let start = message.msg_control.addr();
-        let left = start + message.msg_controllen - next.addr();
-        if one.cmsg_len < size_of::<libc::cmsghdr>() || one.cmsg_len > left {
-            return Err(Errno::INVAL);
-        }
-        let is_known = matches!(one.cmsg_type, libc::SCM_RIGHTS | libc::SCM_CREDENTIALS);
-        if one.cmsg_level == libc::SOL_SOCKET && !is_known {
-            return Err(Errno::INVAL);
-        }
-        // SAFETY: the header was checked to be within the data.
-        next = unsafe { libc::CMSG_NXTHDR(message, next) };
-    }
-    Ok(())
-}
-
 /// Calls `call` for each message until one fails or `is_over` returns true. Returns the number of
 /// messages; a failure is returned only for the first message.
-fn each(
+pub(super) fn each(
     messages: *mut mmsghdr,
     count: c_uint,
     mut call: impl FnMut(*mut msghdr, bool) -> Result<usize, Errno>,
@@ -683,38 +486,4 @@ fn each(
         }
     }
     Ok(count.cast_signed())
-}
-
-/// Prepares descriptors that are about to be passed over a Unix socket.
-///
-/// # Safety
-/// `message` is null or what `sendmsg` demands.
-unsafe fn expose_passed(message: *const msghdr) {
-    if message.is_null() {
-        return;
-    }
-    // SAFETY: by the caller's contract the message is valid; the macros stay within its control
-    // data.
-    unsafe {
-        if (*message).msg_control.is_null() {
-            return;
-        }
-        let control = (*message).msg_control.addr();
-        let end = control.saturating_add((*message).msg_controllen);
-        let mut header = CMSG_FIRSTHDR(message);
-        while !header.is_null() {
-            if (*header).cmsg_level == SOL_SOCKET && (*header).cmsg_type == SCM_RIGHTS {
-                // The kernel refuses a message whose length exceeds the control data.
-                let len = ((*header).cmsg_len as usize).min(end.saturating_sub(header.addr()));
-                let len = len.saturating_sub(CMSG_LEN(0) as usize);
-                let numbers = CMSG_DATA(header).cast::<c_int>();
-                for index in 0..len / size_of::<c_int>() {
-                    let fd = numbers.add(index).read_unaligned();
-                    exposing::expose(fd);
-                    inheritance::withdraw_passed(fd);
-                }
-            }
-            header = CMSG_NXTHDR(message, header);
-        }
-    }
 }
