@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use stack_tests::frame_writer::{enhanced_reply, enhanced_request, reply};
-use stack_tests::{IA_NAME, Offload, OffloadProtocol, Stage, adapter_line};
+use stack_tests::{IA_NAME, Offload, OffloadProtocol, Stage, adapter_line, until};
 use tempfile::TempDir;
 
 use crate::process::{Environment, Process};
@@ -137,6 +137,15 @@ pub(crate) const CASES: &[Case] = cases! {
         => "the peer speaks another version";
 };
 
+/// The tests of other kinds, with their names.
+pub(crate) const TESTS: &[(&str, fn(&'static OffloadProtocol) -> Result<()>)] = &[
+    (
+        "another_version_receives_this_version",
+        another_version_receives_this_version,
+    ),
+    ("flags_set_meanwhile_stay_set", flags_set_meanwhile_stay_set),
+];
+
 impl Case {
     /// The rules of the case. A wait for a silent peer ends at the time limit that users get. An
     /// answer with an error ends the wait, even if it is received late on a busy machine.
@@ -172,9 +181,13 @@ impl Case {
         })?;
         let took = Duration::from_millis(visitor.read_line("visited")?.parse()?);
         ensure!(took < SOON, "it took {took:?}");
-        let listed = environment.listed()?;
+        // The reason is listed a moment after the program has the connection.
         let has_reason = |line: &str| line.starts_with("tcp ") && line.contains(self.reason);
-        ensure!(listed.lines().any(has_reason), "{listed}");
+        until!(
+            environment.listed()?.lines().any(has_reason),
+            "{}",
+            environment.listed()?
+        );
         visitor.finish()?;
         let messages = environment.messages_of_victims()?;
         ensure!(
@@ -185,10 +198,22 @@ impl Case {
     }
 }
 
+/// A flag that the program sets during an attempt stays set when TCP takes over, at whatever moment
+/// it is set.
+fn flags_set_meanwhile_stay_set(protocol: &'static OffloadProtocol) -> Result<()> {
+    let case = CASES
+        .iter()
+        .find(|it| it.name == "the_provider_is_a_missing_library");
+    let case = case.context("no such case")?;
+    for late in (0..2000).step_by(20) {
+        case.run_visitor(protocol, &format!("visit-and-then-block {late}"))
+            .with_context(|| format!("{late} us after the call"))?;
+    }
+    Ok(())
+}
+
 /// A peer with an unknown version receives this end's version in the refusal.
-pub(crate) fn another_version_receives_this_version(
-    protocol: &'static OffloadProtocol,
-) -> Result<()> {
+fn another_version_receives_this_version(protocol: &'static OffloadProtocol) -> Result<()> {
     let environment = Environment::new(protocol)?;
     let server = Process::start("receive", &environment)?;
     let service = SocketAddr::from((Ipv4Addr::LOCALHOST, server.read_line("port")?.parse()?));

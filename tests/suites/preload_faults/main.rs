@@ -65,10 +65,10 @@ fn main() -> ExitCode {
     }
     // Only SDP falls back after a peer's answer, and only SDP leaves the host.
     for protocol in OffloadProtocol::ALL.iter().filter(|one| one.is_sdp) {
-        let name = "fall_back::another_version_receives_this_version";
-        trials.push(Trial::test(format!("{}: {name}", protocol.name), || {
-            fall_back::another_version_receives_this_version(protocol)
-                .map_err(|error| format!("{error:#}").into())
+        trials.extend(fall_back::TESTS.iter().map(|(name, test)| {
+            Trial::test(format!("{}: fall_back::{name}", protocol.name), move || {
+                test(protocol).map_err(|error| format!("{error:#}").into())
+            })
         }));
         trials.extend(cable::TESTS.iter().map(|(name, test)| {
             Trial::test(format!("{}: cable::{name}", protocol.name), move || {

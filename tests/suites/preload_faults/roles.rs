@@ -1,13 +1,14 @@
 //! The programs of the processes. Each process prints a line for each event.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use socket2::{SockRef, TcpKeepalive};
+use rustix::event::{PollFd, PollFlags, poll};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::process::HOST;
 use crate::stream::{read_bytes, shows, write_bytes};
@@ -32,6 +33,9 @@ pub(crate) fn run(role: &str) -> Result<()> {
     match words[..] {
         ["visit", port] => visit(port.parse()?, connect),
         ["visit-without-blocking", port] => visit(port.parse()?, connect_without_blocking),
+        ["visit-and-then-block", us, port] => visit(port.parse()?, |port| {
+            connect_and_then_block(port, Duration::from_micros(us.parse().unwrap_or(0)))
+        }),
         ["receive"] => receive(),
         ["send", port, "endless"] => send(port.parse()?, u64::MAX),
         ["send", port, bytes] => send(port.parse()?, bytes.parse()?),
@@ -73,6 +77,25 @@ fn connect(port: u16) -> io::Result<TcpStream> {
 fn connect_without_blocking(port: u16) -> io::Result<TcpStream> {
     let host = host().map_err(io::Error::other)?;
     TcpStream::connect_timeout(&(host, port).into(), Duration::from_secs(60))
+}
+
+/// Connects with a non-blocking call, and makes the socket blocking this much later.
+fn connect_and_then_block(port: u16, late: Duration) -> io::Result<TcpStream> {
+    let host = host().map_err(io::Error::other)?;
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SocketAddr::from((host, port)).into()) {
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+        other => other?,
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < late {
+        std::hint::spin_loop();
+    }
+    socket.set_nonblocking(false)?;
+    let mut set = [PollFd::new(&socket, PollFlags::OUT)];
+    poll(&mut set, None)?;
+    Ok(socket.into())
 }
 
 /// Connects to `port`, or accepts a connection if there is none.
@@ -317,7 +340,7 @@ fn cycle(port: u16, count: usize) -> Result<()> {
 }
 
 /// Connects, waits for an answer, prints the time until the answer, and waits for a line of input.
-fn visit(port: u16, connect: fn(u16) -> io::Result<TcpStream>) -> Result<()> {
+fn visit(port: u16, connect: impl Fn(u16) -> io::Result<TcpStream>) -> Result<()> {
     let begun = Instant::now();
     let mut peer = connect(port)?;
     ask(&mut peer, b"is anybody there?")?;

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, F_SETOWN};
+use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, F_SETFL, F_SETOWN};
 
 use super::{alias, eventfd, unchanged};
 use crate::process::{self, guard, real};
@@ -104,7 +104,11 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_
         table::settle(fd);
     }
     // SAFETY: the caller's arguments, unchanged.
-    let result = unsafe { real::fcntl(fd, command, argument) };
+    let call = || unsafe { real::fcntl(fd, command, argument) };
+    let result = match command {
+        F_SETFL | F_SETFD => unchanged(fd, call),
+        _ => call(),
+    };
     match command {
         F_DUPFD_CLOEXEC if guard::is_inside() => eventfd::raise_own(result),
         F_DUPFD | F_DUPFD_CLOEXEC => copy_entry(fd, result),

@@ -146,8 +146,8 @@ fn dispatch_once<R>(
     }
 }
 
-/// Runs `call`, which changes the registrations or the kernel object of a descriptor, while no end
-/// of a connect without blocking does so.
+/// Runs `call`, which changes the flags, the registrations or the kernel object of a descriptor,
+/// while no end of a connect without blocking does so.
 fn unchanged(fd: c_int, mut call: impl FnMut() -> c_int) -> c_int {
     let mut result = None;
     if let Some(undecided) = table::undecided(fd) {

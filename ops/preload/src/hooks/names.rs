@@ -10,7 +10,7 @@ use ops_local_protocol::Addresses;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{connecting, dispatch, offloaded};
+use super::{connecting, dispatch, offloaded, unchanged};
 use crate::local;
 use crate::process::errno::{self, ToC};
 use crate::process::real;
@@ -384,7 +384,11 @@ unsafe fn request_of_tcp(fd: c_int, request: c_ulong, argument: usize) -> c_int 
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
     if !requests::is_of_sockets(request) {
         // SAFETY: the caller's arguments, unchanged.
-        let answer = unsafe { real::ioctl(fd, request, argument) };
+        let call = || unsafe { real::ioctl(fd, request, argument) };
+        let answer = match requests::is_of_flags(request) {
+            true => unchanged(fd, call),
+            false => call(),
+        };
         if answer == 0 && requests::is_of_signals(request) {
             signal_driven::on_changed(fd);
         }

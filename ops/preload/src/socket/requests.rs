@@ -18,6 +18,11 @@ pub(crate) fn is_of_sockets(request: c_ulong) -> bool {
     matches!(request, FIONREAD | TIOCOUTQ | ATMARK | NOT_SENT)
 }
 
+/// Returns true for requests that set a flag of the descriptor, as `fcntl` does.
+pub(crate) fn is_of_flags(request: c_ulong) -> bool {
+    matches!(request, libc::FIONBIO | libc::FIOCLEX | libc::FIONCLEX)
+}
+
 /// Returns true for `FIOASYNC`, `FIOSETOWN` and `SIOCSPGRP`.
 pub(crate) fn is_of_signals(request: c_ulong) -> bool {
     matches!(request, 0x5452 | 0x8901 | 0x8902)
