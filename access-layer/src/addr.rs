@@ -37,8 +37,8 @@ const WORDS: usize = CSocketAddr::LEN / size_of::<u64>();
 pub(crate) struct SharedAddress([AtomicU64; WORDS]);
 
 impl SharedAddress {
-    /// Creates the value without an address: family `AF_INET`, port and address 0. Consumers print
-    /// the address without a check.
+    /// Creates a value without an address: family `AF_INET`, port and address 0. There is always a
+    /// family, because consumers print the address without checking it.
     pub(crate) fn new() -> Self {
         Self(encode(NO_ADDRESS).map(AtomicU64::new))
     }

@@ -49,9 +49,9 @@ pub(crate) fn announce<R: Rnic>(config: RnicConfig, table: MakeTable) -> Provide
     announce_in::<R>(&mut lock(), config, table).provider
 }
 
-/// Calls [`announce`] for an entry of the registry. Returns `None` if a different [`Entry`] of the
-/// same name with other parameters is in use, because an open by name could then use the settings
-/// of either entry.
+/// Calls [`announce`] for an entry of the registry. Returns `None` if another [`Entry`] of the same
+/// name is in use with other parameters. If both were in use, an open by name could use the
+/// settings of either entry.
 pub(crate) fn enter<R: Rnic>(
     config: RnicConfig,
     entry: Entry,

@@ -146,7 +146,7 @@ pub(crate) struct ScriptedRnic {
     script: Arc<Script>,
 }
 
-/// Records its drop.
+/// An object of the RNIC. Its drop records a call.
 pub(crate) struct Recorded(Arc<Script>, Call);
 
 impl Drop for Recorded {

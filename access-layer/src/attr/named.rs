@@ -44,8 +44,8 @@ impl NamedAttrs {
 const TRANSPORT_MTU: u32 = 4096;
 
 /// Returns the attributes that this layer reports for every RNIC, unless the RNIC reports them
-/// itself, and the attributes that the RNIC adds. Consumers written for OFA's providers search the
-/// `DAT_IB_*` names on any transport.
+/// itself, and the attributes that the RNIC adds. Consumers written for OFA's providers search for
+/// the `DAT_IB_*` names on any transport.
 fn pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
     let mtu = attr.message_len_max.min(TRANSPORT_MTU).to_string();
     let mut pairs: Vec<_> = [

@@ -50,7 +50,7 @@ impl Agent {
     }
 }
 
-/// The next action of a trigger or of the agent thread.
+/// The pending step: what the next trigger, or the agent thread, must do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// No agent is set, and no call is due.

@@ -15,8 +15,9 @@ pub(crate) struct Inherited {
     pub(crate) remote: SocketAddr,
 }
 
-/// Queries the system for `socket`. Returns `None` unless it is a connected internet socket. The
-/// RNIC decides later, when it is asked to take the socket, whether that is an error and which.
+/// Reads the communicator and the addresses of `socket` from the kernel. Returns `None` unless it
+/// is a connected internet socket. That is no error here: the RNIC checks the socket when it is
+/// asked to take it, and returns the error.
 pub(crate) fn from_socket(socket: RawFd) -> Option<Inherited> {
     let comm = DatComm {
         domain: option(socket, libc::SO_DOMAIN)?,

@@ -6,9 +6,9 @@
 //!
 //! # Cost
 //!
-//! A load and a store for each counter. No locked instruction is used, because such instructions
-//! would be measurable in the latency of a small Send. If several threads use one object at the
-//! same moment, a count may be lost, as with OFA's providers; no decision depends on a counter. A
+//! Counting is a load and a store. No locked instruction is used, because such instructions would
+//! be measurable in the latency of a small Send. If several threads use one object at the same
+//! moment, a count may be lost, as with OFA's providers; no decision depends on a counter. A
 //! received message is counted when its event is taken.
 
 mod family;

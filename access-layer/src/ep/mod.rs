@@ -239,9 +239,9 @@ impl<R: Rnic> Ep<R> {
     }
 
     /// Implements `dat_ep_recv_query`: returns the number of receives that the endpoint holds and
-    /// that have not completed, and the number of these over which later messages are spread.
-    /// The two are equal: a stream delivers messages in order, and without a shared receive queue
-    /// the endpoint holds every posted receive.
+    /// that have not completed, and their span: the number of queue entries from the first of these
+    /// receives to the last. The two are equal, because a stream delivers messages in order and the
+    /// endpoint holds every posted receive if it has no shared receive queue.
     pub fn recv_query(&self) -> DatResult<(DatCount, DatCount)> {
         let queue_pair = self.queue_pair.get().ok_or(connect::NOT_READY)?;
         let (recvs, _) = self.ia.rnic().pending(&queue_pair.qp);

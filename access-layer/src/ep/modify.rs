@@ -58,8 +58,8 @@ impl<R: Rnic> Ep<R> {
         })
     }
 
-    /// Destroys the replaced queue pairs, unless another call uses the endpoint at the moment.
-    /// Otherwise an endpoint could be modified only as often as its cell keeps values.
+    /// Destroys the replaced queue pairs, unless another call uses the endpoint at the moment. If
+    /// they were kept, the cell of an endpoint that is modified often would fill up.
     pub(crate) fn destroy_replaced(this: &Pinned<Self>) {
         let rnic = this.ia.rnic();
         let is_alone = || this.pin_count() == 1;

@@ -1,15 +1,15 @@
 //! Event dispatcher (DAT 2.0 section 6.3).
 //!
-//! An EVD owns a CQ of the RNIC if it accepts DTO or bind completions, and an own queue for all
-//! other events. Completions stay in the CQ until a consumer waits or dequeues, until the EVD
-//! counts them for its CNO, until a resize, or until an endpoint of the EVD is freed. The own queue
-//! is bounded. An event that does not fit is lost: the asynchronous EVD reports the overflow, and
-//! this EVD cannot be used any more (section 6.3.2.1).
+//! An EVD owns a CQ of the RNIC if it accepts DTO or bind completions, and a queue of its own for
+//! all other events. Completions stay in the CQ until a consumer waits or dequeues, until the EVD
+//! counts them for its CNO, until a resize, or until an endpoint of the EVD is freed. The EVD's own
+//! queue is bounded. An event that does not fit is lost: the asynchronous EVD reports the overflow,
+//! and this EVD cannot be used any more (section 6.3.2.1).
 //!
 //! | File | Contents |
 //! |---|---|
 //! | `state` | which calls may take events in which state |
-//! | `queue` | own queue, and the completions that were pulled from the CQ |
+//! | `queue` | the EVD's own queue, and the completions that were pulled from the CQ |
 //! | `pull` | translation of a CQ entry to a `DAT_EVENT` |
 //! | `asynchronous` | the asynchronous events of an IA |
 //! | `wait` | waiting for events, and taking them |
@@ -83,7 +83,7 @@ impl CompletionType {
     }
 }
 
-/// The error that the queue was full, so the caller must end the connection request.
+/// Error: the queue was full. The caller must end the connection request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RequestRefused;
 
@@ -128,7 +128,7 @@ struct Inner<R: Rnic> {
     /// True if an event that may end a wait was received since the waiter last polled.
     has_event: bool,
     /// True if the asynchronous EVD has received the overflow report and the consumer has taken no
-    /// event of the own queue since.
+    /// event of the EVD's own queue since.
     is_overflow_reported: bool,
 }
 
@@ -600,7 +600,7 @@ impl<R: Rnic> Inner<R> {
     }
 }
 
-/// The error that no further EVD, or no EVD of this length, can be created.
+/// Error: no further EVD, or no EVD of this length, can be created.
 const NO_EVD: DatError = DatError::no_resources(DAT_RESOURCE_TEVD);
 /// The smallest length of an asynchronous EVD. Consumers pass arbitrary lengths when they open an
 /// IA, and few of them read asynchronous events at once. Each EP of a shared receive queue reports

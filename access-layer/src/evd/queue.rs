@@ -9,7 +9,7 @@ use crate::rnic::{Completion, Rnic};
 /// The number of completions requested from a CQ at once.
 const BATCH: usize = 32;
 
-/// The error that the own queue is full.
+/// Error: the EVD's own queue is full.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 

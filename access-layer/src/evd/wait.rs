@@ -239,7 +239,7 @@ impl<R: Rnic> Evd<R> {
             .pull_all(self.ia().rnic(), cq, |c| wakes(c, mode));
     }
 
-    /// Takes the oldest event of the own queue or, if that queue is empty, the oldest completion.
+    /// Takes the oldest event of the EVD's own queue or, if that is empty, the oldest completion.
     fn take(&self, inner: &mut Inner<R>) -> Option<DatEvent> {
         if let Some(event) = inner.own.pop() {
             inner.is_overflow_reported = false;

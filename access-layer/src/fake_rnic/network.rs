@@ -164,8 +164,8 @@ impl Network {
         self.regions.write().ignore_poison().remove(&key);
     }
 
-    /// Returns the address of `len` bytes from `start` on of `key`, if `pd` may access them in this
-    /// way.
+    /// Returns the address of the `len` bytes at `start` in the memory of `key`, if `pd` may access
+    /// them in this way.
     pub(super) fn resolve(
         &self,
         pd: u64,

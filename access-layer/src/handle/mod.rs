@@ -7,7 +7,7 @@
 //! # How
 //!
 //! One range of addresses is reserved for the life of the process (`table`) and divided into slots.
-//! A slot begins with sixteen equal provider words. The generation of its present object selects
+//! A slot begins with sixteen equal provider words. The generation of its current object selects
 //! the word that is the handle, so sixteen lives of a slot have sixteen different handles. Freed
 //! slots wait in a FIFO before they are reused. No address outside the range is ever dereferenced.
 //! The range is never unmapped, so a registry library may also read the provider word of a freed

@@ -145,7 +145,7 @@ impl Record {
         self.entries.iter().find(|entry| is_free(entry))
     }
 
-    /// Makes the thread `me` the owner, if `may_claim` permits that for the present owner.
+    /// Makes the thread `me` the owner, if `may_claim` permits that for the current owner.
     fn claim(&self, me: u64, may_claim: fn(u64) -> bool) -> bool {
         let owner = self.owner.load(Ordering::Relaxed);
         may_claim(owner)

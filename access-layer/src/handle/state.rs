@@ -55,8 +55,8 @@ impl State {
         ((self.0 >> GENERATION_SHIFT) & 0xF) as usize
     }
 
-    /// Returns true if the slot is live, of this kind, and in a life with this handle. One
-    /// comparison.
+    /// Returns true if the slot is live, of this kind, and in a life with this handle. The check is
+    /// a single comparison.
     #[inline]
     pub(super) fn is_live(self, kind: Kind, ordinal: usize) -> bool {
         let wanted = (ordinal as u64) << GENERATION_SHIFT

@@ -213,7 +213,7 @@ impl Slot {
     }
 
     /// Drops the object once no announced pin was found in the life of `seen`. If the slot was
-    /// reused since, `seen` says nothing about the present life, and nothing is dropped.
+    /// reused since, `seen` does not describe the current life, and nothing is dropped.
     fn reclaim_life(&self, seen: State) {
         if !self.update(|state| state.on_reclaim(seen)) {
             return;

@@ -301,12 +301,12 @@ impl Arbiter {
         }
     }
 
-    /// The number of polls so far, which wraps.
+    /// The number of polls so far. The count wraps.
     pub fn polls(&self) -> u32 {
         self.polls.load(Ordering::Relaxed)
     }
 
-    /// True in this phase. The result may be out of date.
+    /// True if the arbiter is in `phase`. The result may be out of date on return.
     pub fn is(&self, phase: Phase) -> bool {
         self.phase.load(Ordering::Relaxed) == phase as u8
     }

@@ -25,8 +25,8 @@ const LONGEST: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// Blocks until one of `cqs` may have completions, the waker was woken or the time is over. Returns
-/// `true` if a signal handler ended the wait.
+/// Blocks until one of `cqs` may have completions, the waker is woken, or the timeout expires.
+/// Returns `true` if a signal handler ended the wait.
 pub(super) fn wait<R: Rnic>(
     rnic: &R,
     cqs: &[&R::Cq],
@@ -49,7 +49,7 @@ pub(super) fn wait<R: Rnic>(
 /// Drives for up to [`SPIN_TIME`] if the history makes success likely. Returns `true` if the wait
 /// is over.
 ///
-/// The loop yields the processor from time to time. A peer on the same processor can answer then.
+/// The loop yields the processor at intervals, so that a peer on the same processor can answer.
 fn spin(
     drive: impl Fn(),
     is_over: impl Fn() -> bool,

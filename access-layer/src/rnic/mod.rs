@@ -161,12 +161,12 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// of sleeping. The queue is armed in either case.
     fn arm_cq(&self, cq: &Self::Cq, solicited_only: bool) -> bool;
 
-    /// Blocks until one of `cqs`, which are armed, may have completions, `waker` was woken or
-    /// `timeout` has passed (`None`: no limit), and makes progress meanwhile. *May call up.*
+    /// Blocks until one of `cqs`, which are armed, may have completions, `waker` is woken, or
+    /// `timeout` expires (`None`: no limit). Makes progress meanwhile. *May call up.*
     ///
-    /// The call may return early for no reason; the caller then polls its queues and calls again. A
-    /// wake-up before the call is not lost: the call returns at once. Returns `true` if a signal
-    /// handler of the program ran on the calling thread and ended the wait.
+    /// The call may return spuriously; the caller then polls its queues and calls again. A wake-up
+    /// before the call is not lost: the call returns at once. Returns `true` if a signal handler of
+    /// the program ran on the calling thread and ended the wait.
     fn wait(&self, cqs: &[&Self::Cq], waker: &Arc<Waker>, timeout: Option<Duration>) -> bool {
         blocking::wait(self, cqs, waker, timeout)
     }
@@ -198,7 +198,7 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// send-queue requests that have not completed.
     fn pending(&self, qp: &Self::Qp) -> (u32, u32);
 
-    /// Returns how the payload of the connections of a queue pair travelled, including those before
+    /// Returns the payload of a queue pair's connections by transport, including connections before
     /// a reset; `None` for an RNIC that has one transport only. *May call up.*
     fn traffic(&self, _qp: &Self::Qp) -> Option<Traffic> {
         None

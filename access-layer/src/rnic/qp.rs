@@ -50,8 +50,7 @@ pub struct RemoteRange {
 /// Operation of a send-queue work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendOp {
-    /// Send; `solicited` requests an event at the peer, `invalidate` invalidates an STag of the
-    /// peer.
+    /// Send, in all its forms.
     Send {
         /// True if the message causes a solicited event.
         solicited: bool,

@@ -89,7 +89,7 @@ impl Waker {
         Ok(self.event.get_or_init(|| made.into()).as_fd())
     }
 
-    /// Wakes the present or the next sleeper. Makes system calls only if a thread sleeps: an
+    /// Wakes the current or the next sleeper. Makes system calls only if a thread sleeps: an
     /// `fstat`, so that no file of the program is written, and a `write`.
     pub fn wake(&self) {
         if self.state.swap(WOKEN, Ordering::AcqRel) != SLEEPING {
@@ -131,9 +131,11 @@ impl Waker {
         }
     }
 
-    /// Ends the sleep. Returns `true` if a wake-up occurred, and consumes it. `is_ready`: the
-    /// descriptor ended the sleep. Without a wake-up its number is that of another file, which the
-    /// program may have put there after it closed all numbers, and which may always be ready.
+    /// Ends the sleep. Returns `true` if a wake-up occurred, and consumes it.
+    ///
+    /// `is_ready` is true if the descriptor ended the sleep. If it was ready without a wake-up, the
+    /// program has closed the descriptor and opened a file of its own under that number. That file
+    /// may always be ready, so this call pauses.
     pub fn end_sleep(&self, is_ready: bool) -> bool {
         if self.state.swap(IDLE, Ordering::AcqRel) != WOKEN {
             if is_ready {
@@ -207,7 +209,7 @@ mod tests {
         assert_eq!(waker.sleep(Some(Duration::ZERO)), Slept::TimedOut);
     }
 
-    /// A daemon closes all numbers, and may get them again for its own files.
+    /// A daemon closes all descriptors, and its own files may then get the same numbers.
     #[test]
     fn a_number_that_the_program_has_taken_stays_open() {
         let waker = Waker::new();

@@ -122,7 +122,7 @@ impl<R: Rnic> Csp<R> {
             .and_then(|reservation| Cr::install(&self.ia, reservation, new, info));
         match cr {
             Ok(cr) => {
-                // After a refusal a later request may find room.
+                // A refusal needs no action: the EVD may have room for a later request.
                 let _ = post_request(&self.ia, &evd, &cr, self.handle, u64::from(port), info);
             }
             Err(error) => log_refusal(self.handle, error),

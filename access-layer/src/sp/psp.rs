@@ -131,7 +131,7 @@ impl<R: Rnic> Psp<R> {
         // The RNIC may report its chosen qualifier here before `create_any` has stored it.
         let conn_qual = *self.conn_qual.get_or_init(|| u64::from(info.local.port()));
         let cr = self.make_cr(pending, info)?;
-        // After a refusal a later request may find room.
+        // A refusal needs no action: the EVD may have room for a later request.
         let _ = post_request(&self.ia, &evd, &cr, self.handle, conn_qual, info);
         Ok(())
     }

@@ -73,7 +73,7 @@ pub(crate) unsafe fn evd_wait<R: Rnic>(
             nmore_out.write(nmore);
             Ok(())
         }
-        // The one result that is written on failure: DAT requires the number of events.
+        // The number of events is written on failure too, because DAT requires it.
         Err(WaitError::TimedOut(TimedOut { nmore, error })) => {
             nmore_out.write(nmore);
             Err(error)

@@ -77,7 +77,8 @@ pub(crate) fn known_bits(mask: impl Into<u64>, all: impl Into<u64>, n: u32) -> D
     }
 }
 
-/// An out-pointer. It is checked first, and written last and only on success.
+/// An out-pointer. A thunk checks it first and writes it last, and only on success, except for the
+/// results that consumers also read after a failure.
 #[derive(Debug)]
 pub(crate) struct Out<T>(*mut T);
 

@@ -415,7 +415,7 @@ fn a_disconnect_that_overtakes_the_connect_takes_effect() {
     let disconnects = calls
         .iter()
         .filter(|c| matches!(c, Call::Disconnect { .. }));
-    // The first found no connection, the second ends it.
+    // The consumer's disconnect found no connection to end, so the connect makes a second one.
     assert_eq!(disconnects.count(), 2);
     assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_DISCONNECTED);
     bench.report(&ep, &ConnectionEvent::Disconnected);
