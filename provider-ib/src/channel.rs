@@ -62,8 +62,8 @@ impl Channel {
 /// The descriptor that is readable when a queue has an event.
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel is alive as long as `self`, its descriptor is open as long, and does
-        // not change.
+        // SAFETY: the channel is alive as long as `self`. Its descriptor is open for the same time
+        // and does not change.
         unsafe { BorrowedFd::borrow_raw(self.hw.as_ref().fd) }
     }
 }

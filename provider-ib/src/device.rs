@@ -196,9 +196,9 @@ fn forget_removed(libraries: &Libraries) {
     unsafe { libraries.cm.rdma_free_devices(list) };
 }
 
-/// Gives a descriptor of the libraries a number that the program does not use. A program that
-/// closes all descriptors from some number on would otherwise close it, and its number would be
-/// used for a file of the program.
+/// Moves a descriptor of the libraries to a number that the program does not use. A program that
+/// closes all descriptors above some number would otherwise close it, and the kernel could then
+/// assign its number to a file of the program.
 ///
 /// # Safety
 /// `fd` is the only record of a descriptor, which is open, or negative.

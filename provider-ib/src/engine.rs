@@ -22,7 +22,7 @@ const BATCH: usize = 32;
 /// The time between two rounds of the thread if its descriptor is lost.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The sources of events, each at the place of its number.
+/// The sources of events, indexed by their numbers.
 const SOURCES: [Source; 4] = [Source::Wake, Source::Cm, Source::Device, Source::Channel];
 
 /// The source of the events of a watched descriptor.
@@ -63,7 +63,7 @@ impl Engine {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: the call takes no pointers; the result is checked before it is owned.
         let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // A program that closes all descriptors from some number on would otherwise close both.
+        // A program that closes all descriptors above some number would otherwise close both.
         let epoll = out_of_the_way(epoll);
         // SAFETY: the call takes no pointers; the result is checked before it is owned.
         let wake = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
@@ -220,7 +220,7 @@ mod tests {
         let soon = Instant::now() + Duration::from_micros(10);
         assert!(millis_until(soon) <= 1);
         assert_eq!(millis_until(Instant::now() - Duration::from_secs(1)), 0);
-        // The time passes while this is computed, on a busy machine for long.
+        // Time passes during the computation, and much of it on a busy machine.
         let far = millis_until(Instant::now() + Duration::from_secs(3600));
         assert!((1_800_000..=3_600_000).contains(&far), "{far}");
     }

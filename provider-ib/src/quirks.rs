@@ -45,7 +45,7 @@ pub(crate) struct Quirks {
     /// and two ends that read from each other wait for ever.
     pub(crate) completes_in_order: bool,
     /// An RDMA Read may wait at a fence for the Reads before it. siw refuses a fenced Read when its
-    /// turn comes, and then sends nothing any more. Without the fence flag the peer still answers
+    /// turn comes, and transmits nothing after that. Without the fence flag the peer still answers
     /// Reads in order (RFC 5040 section 5.5), so each is placed after the Reads before it. But the
     /// request is sent before those are placed, so it must not read, through the peer, the data
     /// that they bring.

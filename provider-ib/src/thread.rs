@@ -44,8 +44,8 @@ fn run_task(adapter: &Adapter, task: Task) {
         }
         Task::BreakConnection(token) => {
             let qp = adapter.qps.get(token);
-            // A reset since then has replaced the queue pair, which perhaps has a connection
-            // already.
+            // A reset may have replaced the failed queue pair since then, and the new one may
+            // already have a connection.
             if qp.is_some_and(|qp| qp.has_failed_work()) {
                 adapter.cm.on_qp_failed(token);
             }

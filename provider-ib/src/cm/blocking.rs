@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use host::locks::lock;
 use host::threads::{catch_panic, spawn_quiet};
 
-/// The largest number of threads. A call waits in the queue only while so many calls block.
+/// The largest number of threads. A call waits in the queue only while that many calls block.
 const THREADS_MAX: usize = 64;
 
 type Call = Box<dyn FnOnce() + Send>;
@@ -66,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes a call that reports its begin and then blocks until the returned sender is dropped.
+    /// Makes a call that reports its start and then blocks until the returned sender is dropped.
     fn block(blocking: &Arc<Blocking>, begun: &Sender<usize>, number: usize) -> Sender<()> {
         let (end, is_over): (Sender<()>, Receiver<()>) = channel();
         let begun = begun.clone();

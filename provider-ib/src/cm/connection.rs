@@ -23,8 +23,7 @@ use super::{Cm, lock};
 use crate::qp::Qp;
 use verbs_dl::types::*;
 
-/// The first and the longest interval between checks whether posted requests have finished, or
-/// posted work is flushed.
+/// The first and the longest interval between two checks of a queue pair that drains or is flushed.
 const CHECK_INTERVALS: (Duration, Duration) =
     (Duration::from_micros(100), Duration::from_millis(10));
 /// The time for which the id of a connection that this end closed waits for the peer's answer.
@@ -50,7 +49,7 @@ struct Inner {
     id: Option<Arc<Id>>,
     /// True if a request was sent and no answer was received.
     is_unanswered: bool,
-    /// The time at which the consumer's timeout passes.
+    /// The time at which the consumer's timeout expires.
     deadline: Option<Instant>,
     retries: Retries,
     /// The time at which the machine's own wait ends, or its next check is due.

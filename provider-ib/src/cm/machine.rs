@@ -20,8 +20,8 @@
 //! ```
 //!
 //! [`Machine::on`] is the only writer of the state. The end of a connection is reported exactly
-//! once: on the way out of [`State::Flushing`], when everything posted has completed. The device
-//! may need long for that, so the engine's thread does not wait: it checks from time to time.
+//! once: on leaving [`State::Flushing`], when everything posted has completed. The device may need
+//! a long time for that, so the engine's thread does not wait but checks at intervals.
 //!
 //! On InfiniBand and RoCE the connecting side first receives the reply ([`Event::Replied`]),
 //! readies its queue pair and confirms. On iWARP the kernel does both, and [`Event::Established`]
@@ -128,7 +128,7 @@ pub(crate) enum ConsumerEvent {
     TimedOut,
     /// The request was accepted, but no connection was established.
     AcceptFailed,
-    /// The connection ended in good order.
+    /// The connection was closed in an orderly way.
     Disconnected,
     Broken,
 }

@@ -161,8 +161,8 @@ fn by_consumer(private_data: &[u8]) -> Refused<'_> {
 pub(super) fn call_failed(error: &io::Error) -> Refused<'static> {
     match error.raw_os_error() {
         Some(libc::ECONNREFUSED | libc::ECONNRESET) => Refused::new(Refusal::Service, true),
-        // The connection manager knows only the ports of its own ids. Another attempt uses another
-        // port.
+        // The connection manager tracks only the ports of its own ids, so a TCP connection may use
+        // the port that it chose. Another attempt uses another port.
         Some(libc::EADDRINUSE | libc::EADDRNOTAVAIL) => Refused::new(Refusal::Service, true),
         Some(libc::ETIMEDOUT | libc::ENETUNREACH | libc::EHOSTUNREACH) => {
             Refused::new(Refusal::Unreachable, false)

@@ -546,7 +546,7 @@ mod tests {
     }
 
     impl Device {
-        /// Posts a receive, and makes the device complete it when it is asked next.
+        /// Posts a receive, and makes the device complete it when it is polled next.
         fn receive(&self) -> VecDeque<ibv_wc> {
             let posted = Posted::receive(7, 1, true);
             let ticket = Ticket {

@@ -17,7 +17,7 @@ pub(crate) enum Lifecycle {
     Disconnected,
 }
 
-/// The states, each at the place of its number.
+/// The states, indexed by their numbers.
 const STATES: [Lifecycle; 5] = [
     Lifecycle::Idle,
     Lifecycle::Connecting,

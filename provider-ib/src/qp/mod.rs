@@ -183,7 +183,7 @@ impl Qp {
     }
 
     /// True if a request failed or the device has put the queue pair into the error state: the
-    /// connection broke and did not end in good order.
+    /// connection broke and was not closed in an orderly way.
     pub(crate) fn is_in_error(&self) -> bool {
         self.work.has_failed() || lock(&self.hw).is_in_error()
     }
@@ -239,7 +239,7 @@ impl Qp {
     }
 
     /// Takes completions. Returns true if all posted work has completed; the end may then be
-    /// reported. From the time `until` on, the work that the device still keeps is flushed without
+    /// reported. After the time `until`, the work that the device still keeps is flushed without
     /// the device.
     pub(crate) fn poll_flush(&self, until: Instant) -> bool {
         if self.lifecycle() != Lifecycle::Ending {
@@ -410,8 +410,8 @@ impl Qp {
 /// The queue pairs of an RNIC by token. The device's events carry the token.
 pub(crate) type Qps = ByToken<Qp>;
 
-/// Objects by the tokens of their owners. An owner that replaces its object has two of them until
-/// it drops one; the token is that of the last one.
+/// Objects by the tokens of their owners. While an owner replaces its object, it has two objects
+/// under one token. A look-up then returns the newer one.
 #[derive(Debug)]
 pub(crate) struct ByToken<T>(Mutex<HashMap<u64, Vec<Weak<T>>>>);
 

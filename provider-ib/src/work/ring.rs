@@ -355,7 +355,7 @@ const OPCODES: [WcOpcode; 8] = [
     WcOpcode::BindMw,
 ];
 
-/// The ways in which requests complete, each at the place of its number.
+/// The ways in which requests complete, indexed by their numbers.
 const ATS: [At; 5] = [
     At::Device,
     At::DeviceLate,

@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     SharedRecv,
 }
 
-/// The kinds, each at the place of its number.
+/// The kinds, indexed by their numbers.
 const KINDS: [Kind; 3] = [Kind::Send, Kind::Recv, Kind::SharedRecv];
 
 /// Identifies a work request when the device completes it.
