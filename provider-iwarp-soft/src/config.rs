@@ -50,8 +50,8 @@ const FPDU_MAX: usize = 64768;
 /// The default longest ULPDU. The copy and the checksum of 16 KiB stay in the first cache level;
 /// longer frames gain nothing.
 const FPDU_DEFAULT: usize = 16 * 1024 + 18;
-/// The longest ULPDU between own ends if nothing is copied or checksummed. Fewer frames mean fewer
-/// system calls for a receiver that places frames while it receives them.
+/// The longest ULPDU between our own ends if nothing is copied or checksummed: fewer frames need
+/// fewer system calls for a receiver that places frames while it receives them.
 const FPDU_DIRECT: usize = FPDU_MAX;
 /// The default time for retries of a refused connect: sufficient for a peer that starts at the same
 /// moment to reach its `listen`.
@@ -83,7 +83,7 @@ pub(crate) struct Config {
     pub(crate) crc: bool,
     /// Largest private data of a consumer, in bytes.
     pub(crate) private_data_max: u32,
-    /// The TCP congestion control of own sockets; `None`: the system's default.
+    /// The TCP congestion control of our sockets; `None`: the system's default.
     pub(crate) congestion: Option<String>,
     /// The largest ULPDU to send, for segments of any size; `None`: the connection's default.
     ulpdu_max: Option<usize>,
@@ -227,7 +227,7 @@ impl Config {
         Ok(())
     }
 
-    /// The name of the congestion control of own sockets: the configured one, or the system's
+    /// The name of the congestion control of our sockets: the configured one, or the system's
     /// default.
     pub(crate) fn congestion_in_force(&self) -> String {
         match &self.congestion {

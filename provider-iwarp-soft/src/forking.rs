@@ -9,8 +9,8 @@
 //! connection alive after the end of the parent. The child only closes: it does not shut the
 //! connection down and sends nothing, because the connection is its parent's.
 //!
-//! A program may close a number of this library and use it again. Neither the library nor its copy
-//! in a child closes the number then, because it refers to another file.
+//! A program may close a descriptor of this library, and the kernel may then assign its number to
+//! another file. Neither the library nor its copy in a child closes that file.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -225,7 +225,7 @@ mod tests {
         assert!(is_known);
     }
 
-    /// Gives the number of a socket to another file, as a program does that closes all numbers.
+    /// Replaces a socket by another file, as happens in a program that closes all descriptors.
     fn replace(number: RawFd, by: &impl AsRawFd) {
         // SAFETY: both numbers are open, and the test closes the duplicate.
         assert_eq!(unsafe { libc::dup2(by.as_raw_fd(), number) }, number);
@@ -248,7 +248,7 @@ mod tests {
         close(number);
     }
 
-    /// The kernel may give a lost number to the next socket of this library.
+    /// The kernel may assign the number of a lost descriptor to the next socket of this library.
     #[test]
     fn a_lost_socket_does_not_end_the_next_one_at_its_number() {
         prepare();

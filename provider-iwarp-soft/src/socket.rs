@@ -1,8 +1,8 @@
 //! Sockets of the provider, and sockets that a consumer has handed over.
 //!
 //! The provider holds a consumer's socket by a duplicate of its descriptor. To return the socket,
-//! it closes the duplicate: the consumer's number was valid all the time, and no shared state was
-//! changed except for the options in [`OriginalOptions`], which are restored. A socket on which a
+//! it closes the duplicate: the consumer's number has stayed valid, and no shared state was changed
+//! except for the options in [`OriginalOptions`], which are restored. A socket on which a
 //! connection was established is never returned. The end of the connection then closes the
 //! consumer's number as well, if that still refers to the same socket.
 //!

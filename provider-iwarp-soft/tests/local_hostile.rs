@@ -1,7 +1,7 @@
 //! A peer that owns half of the shared memory and may write any value to each word of it. After
 //! each attack the connection has ended as the specification says, or continues as if nothing had
-//! happened. Another connection of the same adapter works all the time. No mapping and no
-//! descriptor is left.
+//! happened. Another connection of the same adapter keeps working. No mapping and no descriptor is
+//! left.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
@@ -422,7 +422,7 @@ fn a_peer_that_closes_only_the_doorbell_causes_no_busy_loop() {
     with_moved("the doorbell is closed", |testbed, victim, mut moved| {
         moved.unix.shutdown(std::net::Shutdown::Both).unwrap();
         wait_until("the set stays ready", || is_quiet(testbed.node()));
-        // The TCP connection still decides.
+        // The connection lives as long as its TCP connection: it still delivers a message.
         victim.recv(1, &[]);
         moved.push(&[]);
         drop(moved);
@@ -509,7 +509,8 @@ fn a_reader_that_never_ends_keeps_no_other_memory() {
             moved.shared.await_word(Half::Adopter, at);
             moved.shared.ring_word(Half::Adopter, at + 8)
         };
-        // The second reference is being read, and stays so. One piece, one line.
+        // Marks the second reference as being read, for good. A reference of one piece is one line
+        // long, so the references are at 0, 64 and 128.
         state(64).fetch_add(1, Ordering::Relaxed);
         drop(memory);
         for at in [0, 64, 128] {

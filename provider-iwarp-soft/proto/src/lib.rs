@@ -11,8 +11,8 @@
 //! | [`mpa`] | start-up: [`mpa::Initiator`], [`mpa::Responder`], [`mpa::Negotiated`] |
 //! | [`Connection`] | one stream in full operation: DDP and RDMAP, both directions |
 //! | [`peer`] | the peer's implementation, and the rules for siw |
-//! | [`MemoryTable`], [`ReceiveQueue`] | the questions of the protocol to the engine |
-//! | [`WorkRequest`], [`Completion`] | the work of the engine for the protocol |
+//! | [`MemoryTable`], [`ReceiveQueue`] | the interfaces by which the protocol queries the engine |
+//! | [`WorkRequest`], [`Completion`] | the work requests of the engine, and their completions |
 //! | [`ProtocolError`], [`TerminateCode`] | every fault that can end a stream |
 //!
 //! The life of a stream: `Initiator::request` and `Responder::accept` exchange the start-up frames;

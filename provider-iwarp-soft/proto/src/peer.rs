@@ -12,10 +12,10 @@
 //! | [`Peer::answers_empty_reads`] | an empty Read after other work is answered with the bytes of that work | siw |
 //! | [`Peer::names_what_it_invalidates`] | its library puts 0 into Sends with Invalidate | siw |
 //! | [`small_read_cut`] | up to 32 bytes that cross a page are corrupted in a Read Response | every peer |
-//! | [`repeats_first_frame`] | it misses a first frame that it receives while it still prepares for it; then nothing happens until the next frame, and a close is a BUG in its connection manager | all but our own implementation |
+//! | [`repeats_first_frame`] | it misses a first frame that it receives before it is prepared for one; then nothing happens until the next frame, and a close is a BUG in its connection manager | all but our own implementation |
 //! | [`awaits_acknowledgement_before_fin`] | our FIN makes it drop the data that it received just before | all but our own implementation |
 //!
-//! In addition, three things are done for every peer, elsewhere, because they are right anyway: an
+//! Three more rules are followed elsewhere for every peer, because they are correct in any case: an
 //! enhanced Reply always contains its four bytes of IRD and ORD, no FPDU follows a Reply before the
 //! initiator's first one ([`crate::StreamState::AwaitFirstFpdu`]), and an announced IRD counts as
 //! the next power of two ([`crate::Config::ird`]).

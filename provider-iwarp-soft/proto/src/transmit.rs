@@ -85,7 +85,7 @@ impl TransmitFpdu {
         fpdu
     }
 
-    /// `N` header bytes at an offset known when the program is compiled.
+    /// The `N` header bytes at a constant offset.
     pub(crate) fn part<const N: usize>(&mut self, at: usize) -> &mut [u8; N] {
         (&mut self.header[at..at + N])
             .try_into()

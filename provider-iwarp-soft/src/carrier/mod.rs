@@ -87,7 +87,7 @@ pub(crate) enum TxFault {
 /// The reason for the end of a connection.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// In good order, by either side.
+    /// Closed in an orderly way, by either side.
     Disconnected,
     /// The socket is broken, or was closed within a frame.
     Broken,

@@ -181,7 +181,7 @@ impl Inbound {
             return;
         };
         listener.half_open.add(inbound.key, &inbound);
-        // On a fast path the Request was received already.
+        // On a fast network the Request may have been received already.
         inbound.check();
     }
 
@@ -240,8 +240,8 @@ impl Inbound {
         self.shared.engine.set_deadline(self.key, now);
     }
 
-    /// Closes the connection in favour of another, unless its Request was received and is only not
-    /// checked yet.
+    /// Closes the connection in favour of another, unless its Request has been received but not yet
+    /// checked.
     fn evict(&self) {
         self.check();
         if self.take().is_some() {

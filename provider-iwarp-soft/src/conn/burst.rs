@@ -44,8 +44,8 @@ impl Burst {
     }
 
     /// Called before a pass. Returns true if the pass sends the held requests and receives nothing:
-    /// the consumer polls for the completions of requests that it has just posted. It receives them
-    /// without another system call; data that the socket has queued is received in its next poll.
+    /// the consumer polls for the completions of requests that it has just posted, and sending
+    /// alone produces these. Data that the socket has queued is received in the next poll.
     pub(crate) fn defers_receive(&mut self) -> bool {
         let defers = self.is_held && !self.must_receive;
         self.must_receive |= defers;
@@ -70,9 +70,9 @@ impl Burst {
         self.posts > 1 || self.posts_before > 1
     }
 
-    /// Called before a drive, which sends the held requests. Returns false if there are none. A
-    /// consumer that was late once loses little trust; a consumer that never polls loses nearly
-    /// all.
+    /// Called before a drive, which sends the held requests. Returns false if there are none. After
+    /// a drive by the engine, the next posts are sent at once. Their number quadruples each further
+    /// time in a row, so that requests are seldom held back for a consumer that never polls.
     pub(crate) fn on_release(&mut self, by_engine: bool) -> bool {
         if !self.is_held {
             return false;

@@ -111,7 +111,7 @@ impl Conn {
         }
     }
 
-    /// Transmits by the carrier of the present stage of the move.
+    /// Transmits by the carrier of the current stage of the move.
     pub(super) fn transmit_by_carrier(
         &mut self,
         stream: Stream,

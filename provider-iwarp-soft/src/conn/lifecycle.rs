@@ -180,8 +180,8 @@ impl Conn {
         Some((FIN_TIMEOUT, Due::Abort))
     }
 
-    /// Starts the peer's time, unless that time or another timer is running. The end of a timer
-    /// calls this function again.
+    /// Starts the timer within which the peer must make progress, unless a timer is running
+    /// already. When a timer expires, this function is called again.
     fn wait_for_peer(&self, patience: Option<Duration>) -> Option<(Duration, Due)> {
         if self.deadline.is_some() {
             return None;

@@ -207,8 +207,8 @@ pub(crate) fn bind_without_port(fd: BorrowedFd<'_>) {
     }
 }
 
-/// The number of bytes from which on the kernel reports the socket readable; 1 if it does not
-/// report the number.
+/// The number of unread bytes at which the kernel reports the socket readable (`SO_RCVLOWAT`); 1 if
+/// the kernel does not return the number.
 pub(crate) fn receive_low_water(fd: BorrowedFd<'_>) -> libc::c_int {
     let mut value: libc::c_int = 1;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
@@ -226,7 +226,7 @@ pub(crate) fn receive_low_water(fd: BorrowedFd<'_>) -> libc::c_int {
     value
 }
 
-/// Sets the number of bytes from which on the kernel reports the socket readable.
+/// Sets the number of unread bytes at which the kernel reports the socket readable.
 pub(crate) fn set_receive_low_water(fd: BorrowedFd<'_>, value: libc::c_int) {
     // SAFETY: the value is an int of this frame and its length is given. Linux takes any value.
     unsafe {

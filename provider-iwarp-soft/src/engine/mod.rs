@@ -135,7 +135,7 @@ impl Engine {
         source.is_some()
     }
 
-    /// Like [`Self::enlist`], for a socket that `shutdown` gives a moment to close in good order.
+    /// Like [`Self::enlist`], for a socket that `shutdown` gives a moment to close gracefully.
     pub(crate) fn enlist_lingering(
         self: &Arc<Self>,
         key: Key,

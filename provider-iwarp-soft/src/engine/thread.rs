@@ -14,7 +14,7 @@ use super::poller::{Poller, Ready, readiness};
 use crate::pool::Staging;
 
 /// The time for which an engine that ends waits for the peers of connections that have ended:
-/// closing a socket with unread data would turn a good ending into a reset.
+/// closing a socket with unread data would turn a graceful close into a reset.
 const LAST_MOMENT: Duration = Duration::from_millis(250);
 
 /// Starts the thread, which receives none of the consumer's signals.

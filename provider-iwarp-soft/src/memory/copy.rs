@@ -10,8 +10,8 @@ const TAIL: usize = 8;
 
 /// A checked range of registered memory, usable while the table is open.
 ///
-/// The range gives access by copies and checksums, never by reference: the consumer and the peer
-/// may change the bytes at any time.
+/// The range gives access by copies, by an atomic operation, and by I/O vectors for the kernel,
+/// never by reference: the consumer and the peer may change the bytes at any time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bytes<'a> {
     start: *mut u8,

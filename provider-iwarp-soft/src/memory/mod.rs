@@ -13,8 +13,9 @@
 //!   STag is at most `n` / 2^32 (RFC 5042 section 6.1.1).
 //! * The STag of a posted bind is reserved until the bind is carried out, and then until the next
 //!   bind.
-//! * Consumer memory is never a Rust slice that outlives a checksum: a peer or a thread of the
-//!   consumer that changes a buffer in flight harms only that message.
+//! * This library accesses consumer memory by copies and atomic operations, and passes it to the
+//!   kernel in I/O vectors. No checksum is computed over it. So a peer or a thread of the consumer
+//!   that changes a buffer in flight harms only that message.
 //!
 //! # Lock
 //!

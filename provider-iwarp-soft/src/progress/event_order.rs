@@ -10,8 +10,8 @@
 //! So [`EventOrder::defer_disconnect`] defers a disconnect that the peer caused. First, each
 //! connection that was accepted before and whose `Established` was not delivered is checked once
 //! more. An `Established` that is found is delivered before the disconnect; a connection without
-//! one delays nothing. If no connection is being accepted, which is the rule, all this costs a
-//! disconnect one atomic load.
+//! one delays nothing. Usually no connection is being accepted; a disconnect then costs one more
+//! atomic load.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

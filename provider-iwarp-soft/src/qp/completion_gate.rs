@@ -8,7 +8,7 @@
 //!
 //! The gate is closed when a connection begins. Completions are stored in the gate until the upcall
 //! has returned, then they are pushed to the queues in their order, and later completions are
-//! pushed directly, at the price of one atomic load.
+//! pushed directly, at the cost of one atomic load.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

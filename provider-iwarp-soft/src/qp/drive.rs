@@ -114,8 +114,8 @@ impl Qp {
             }
             self.step_once(conn, true, effects)?;
         }
-        // The peer works without end. From now on a polling consumer or the engine drives the
-        // connection.
+        // The peer produces work without a pause. From now on a polling consumer or the engine
+        // drives the connection.
         if !(self.shared.progress.can_adopt() && conn.start_polling()) {
             conn.socket.drive_soon();
         }

@@ -154,7 +154,7 @@ fn no_message_is_lost_between_a_sleeper_and_a_poller() {
     b.recorder.wake_on(22, &asleep);
     client.recv(0, &[]);
     std::thread::scope(|scope| {
-        // Sleeps on no queue, for moments. The end of the time ends a test that has failed.
+        // Waits for short times without a queue. The time limit ends a test that has failed.
         scope.spawn(|| {
             let end = Instant::now() + 4 * DEADLINE;
             while !is_over.load(Ordering::Relaxed) && Instant::now() < end {

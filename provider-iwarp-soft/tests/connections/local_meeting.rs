@@ -1,6 +1,6 @@
-//! A peer that violates the protocol on the way to shared memory: offers, hellos, descriptors,
+//! A peer that violates the protocol during the move to shared memory: offers, hellos, descriptors,
 //! moves. The connection stays on TCP, or ends as the specification says. Another connection of the
-//! same adapter works all the time. No mapping and no descriptor is left.
+//! same adapter keeps working. No mapping and no descriptor is left.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +14,7 @@ use crate::support::*;
 use access_layer::rnic::*;
 use rustix::fs::{MemfdFlags, SealFlags};
 
-/// Attacks a connection on its way to shared memory. The connection must stay on TCP.
+/// Attacks a connection during its move to shared memory. The connection must stay on TCP.
 fn attack_hello(testbed: &Testbed<'_>, name: &str, attack: impl FnOnce(&[u8; 16], u64)) {
     let victim = testbed.victim();
     let mut peer = Scripted::initiator(&victim);

@@ -7,7 +7,7 @@
 //! | `driving` | which thread makes progress |
 //! | `endings` | the ends of connections, and the completion of posted work |
 //! | `frames` | frames on the wire, byte by byte |
-//! | `local_meeting` | a peer that violates the protocol on the way to shared memory |
+//! | `local_meeting` | a peer that violates the protocol during the move to shared memory |
 //! | `local_rfc5042` | the attacks of RFC 5042, over TCP and through shared memory |
 //! | `many` | more connections than the provider polls one by one |
 //! | `markers` | MPA markers |

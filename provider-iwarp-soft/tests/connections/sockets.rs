@@ -55,7 +55,7 @@ fn a_disarmed_socket_is_returned_with_its_unread_bytes() {
     assert!(b.rnic.disarm_socket(armed));
     expect_bytes(&other, b"MPA ID");
     talk(&one, &other);
-    // It can be armed again.
+    // The returned socket can be armed again.
     drop(b.arm(other.as_raw_fd(), 6));
     talk(&one, &other);
 }
@@ -90,7 +90,7 @@ fn two_initiators_over_one_stream_refuse_each_other() {
     }
     for (side, socket) in &sides {
         assert_eq!(side.event(), Event::NonPeerRejected);
-        // The other's Request stays.
+        // The Request of the other side stays unread in the socket.
         expect_bytes(socket, b"MPA ID Req Frame");
     }
 }

@@ -1,4 +1,4 @@
-//! An adapter that is attacked, next to a connection that works all the time.
+//! An adapter that is attacked, and a connection of it that must keep working.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};

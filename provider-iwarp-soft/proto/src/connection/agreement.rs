@@ -1,11 +1,11 @@
 //! The agreement between two ends of this implementation: long FPDUs, and carrier messages.
 //!
-//! RFC 5044 section 4.1 wants FPDUs that fit one TCP segment, because the receiver may be hardware
-//! that expects them there. A receiver that reads a byte stream is faster with long FPDUs, but the
-//! start-up frames do not say which kind of receiver the peer is, and all their bytes are assigned.
-//! Two fields are checked by no receiver: STag and TO of the zero-length RDMA Read that signals
-//! "ready to receive" (RFC 6581 section 9.2; RFC 5041 section 5.2 exempts empty segments from every
-//! check).
+//! RFC 5044 section 4.1 asks for FPDUs that fit one TCP segment, because the receiver may be
+//! hardware that expects them there. A receiver that reads a byte stream is faster with long FPDUs,
+//! but the start-up frames do not say which kind of receiver the peer is, and all their bytes are
+//! assigned. Two fields are checked by no receiver: STag and TO of the zero-length RDMA Read that
+//! signals "ready to receive" (RFC 6581 section 9.2; RFC 5041 section 5.2 exempts empty segments
+//! from every check).
 //!
 //! * The initiator's zero-length Read has [`ASK`] as sink TO.
 //! * A responder that runs this implementation answers with [`ANSWER`] as TO. Any other responder

@@ -39,9 +39,9 @@ impl Connection {
         self.fail(ProtocolError::in_segment(code, ulpdu, len))
     }
 
-    /// The source memory of the FPDU just polled was deregistered. Do not transmit the FPDU: the
-    /// Terminate message replaces its bytes, and reports the progress of the read (RFC 5040 section
-    /// 4.8).
+    /// Ends the stream because the source memory of the FPDU just polled was deregistered. The
+    /// caller must not transmit the FPDU: the Terminate message takes its place, and reports the
+    /// progress of the read (RFC 5040 section 4.8).
     pub fn refuse_response(
         &mut self,
         fpdu: &TransmitFpdu,
@@ -83,8 +83,8 @@ impl Connection {
         Some(quoted_read(&request, msn))
     }
 
-    /// Records a fault that ends the stream. Every such fault passes here; only the first one
-    /// counts.
+    /// Records a fault that ends the stream. Every such fault is recorded here, but only the first
+    /// one counts.
     pub(super) fn fail(&mut self, error: ProtocolError) -> ProtocolError {
         if self.state.accepts_input() {
             tracing::warn!(code = %error.code, "stream ends by fault");

@@ -703,7 +703,7 @@ pub(super) fn opcode_of(rdmap: u8) -> Result<Opcode, TerminateCode> {
     control.opcode().ok_or(UNEXPECTED_OPCODE)
 }
 
-/// Returns the only segment of a message whose length is fixed. A shorter segment is impossible; a
+/// Returns the only segment of a message whose length is fixed. A shorter segment is invalid; a
 /// longer one does not fit the buffer that RDMAP keeps for such messages.
 fn exact<'a, const N: usize>(
     header: &Untagged,

@@ -1,7 +1,7 @@
 //! A stream in full operation: DDP and RDMAP in both directions.
 //!
-//! [`Connection`] is split by direction: `outbound.rs` makes FPDUs, `inbound.rs` judges complete
-//! segments, `prediction.rs` judges segments that are placed while they are received, `ending.rs`
+//! [`Connection`] is split by direction: `outbound.rs` makes FPDUs, `inbound.rs` checks complete
+//! segments, `prediction.rs` checks segments that are placed while they are received, `ending.rs`
 //! ends streams, `state.rs` defines the states, `agreement.rs` is the agreement between two ends of
 //! this implementation, `carrier.rs` the move from TCP to another carrier, and `send_queue.rs` and
 //! `requests.rs` hold requests in flight.
@@ -43,7 +43,7 @@ pub struct Config {
     /// The number of the peer's reads and atomics to hold. A peer may exceed the number up to the
     /// next power of two, because siw rounds up the announced number.
     pub ird: u16,
-    /// The number of own reads and atomics that may be outstanding.
+    /// The number of our reads and atomics that may be outstanding.
     pub ord: u16,
     /// Peer-to-peer mode: the kind of the initiator's first FPDU.
     pub rtr: Option<RtrKind>,
@@ -151,8 +151,8 @@ impl Connection {
         }
     }
 
-    /// Changes the longest ULPDU for FPDUs to come, for example when the segment size changes.
-    /// The call has no effect once both ends have agreed on a length ([`Self::offer`]).
+    /// Changes the longest ULPDU of later FPDUs, for example when the segment size changes. The
+    /// call has no effect once both ends have agreed on a length ([`Self::offer`]).
     pub fn set_mulpdu(&mut self, mulpdu: usize) {
         if self.agreed_ulpdu().is_none() {
             self.config.mulpdu = mulpdu.clamp(fpdu::MULPDU_MIN, fpdu::MULPDU_MAX);

@@ -516,7 +516,7 @@ fn tagged(header: Tagged, payload: TransmitPayload, ends: Option<Ends>) -> Trans
 
 /// Bytes of a page.
 const PAGE: u32 = 4096;
-/// The room in bytes from which on a message is cut into equal parts.
+/// The minimum room, in bytes, for which a message is cut into equal parts.
 const PAGES_MIN: u32 = 32 * 1024;
 
 /// The part of a message that one segment carries.

@@ -1,4 +1,4 @@
-//! The connecting side: makes the Request and judges the Reply.
+//! The connecting side: makes the Request and evaluates the Reply.
 
 use crate::Peer;
 use crate::wire::mpa::{
@@ -14,7 +14,8 @@ pub struct InitiatorConfig {
     /// Use the enhanced set-up (revision 2, flag S). Without it IRD and ORD are not sent to the
     /// peer, and the values below are used unchanged.
     pub enhanced: bool,
-    /// Ask for CRC. RFC 5044 section 7.1 wants it on unless both administrators agree.
+    /// Ask for CRC. RFC 5044 section 7.1 requires CRC unless both administrators agree to do
+    /// without.
     pub crc: bool,
     /// True if we can insert markers when the Reply asks for them.
     pub can_insert_markers: bool,
@@ -147,7 +148,7 @@ impl Initiator {
         Ok((Self { config }, frame))
     }
 
-    /// Judges the bytes at the front of the stream.
+    /// Evaluates the bytes at the front of the stream.
     #[must_use]
     pub fn handle_input(&self, front: &[u8]) -> Progress<ReplyOutcome> {
         let found = match find_frame(front, FrameKind::Reply) {

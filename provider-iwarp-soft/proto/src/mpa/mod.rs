@@ -43,7 +43,7 @@ pub struct Negotiated {
     pub peer: Peer,
 }
 
-/// The verdict on the bytes at the front of the stream.
+/// The result of evaluating the bytes at the front of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress<T> {
     /// Call again when there are this many bytes in all. A stream that ends first is
@@ -123,8 +123,8 @@ impl Found {
     }
 }
 
-/// Finds a complete frame of `kind` at the front of the stream, or returns the verdict on the bytes
-/// that are not one.
+/// Finds a complete frame of `kind` at the front of the stream. If there is none, returns the
+/// result for the caller to pass on.
 fn find_frame<T>(front: &[u8], kind: FrameKind) -> Result<Found, Progress<T>> {
     match Key::detect(front) {
         Key::Undecided => return Err(Progress::NeedMore(HEADER_LEN)),

@@ -1,4 +1,4 @@
-//! The listening side: judges the Request and makes the Reply.
+//! The listening side: evaluates the Request and makes the Reply.
 
 use crate::Peer;
 use crate::wire::mpa::{
@@ -85,7 +85,7 @@ impl Responder {
         Self { config }
     }
 
-    /// Judges the bytes at the front of the stream.
+    /// Evaluates the bytes at the front of the stream.
     #[must_use]
     pub fn handle_input(&self, front: &[u8]) -> Progress<RequestInfo> {
         let found = match find_frame(front, FrameKind::Request) {

@@ -175,8 +175,8 @@ impl Untagged {
     }
 }
 
-/// Decodes a big-endian 32-bit field. Callers pass a constant range of an array, so the lengths
-/// agree when the program is compiled.
+/// Decodes a big-endian 32-bit field. Callers pass a constant range of an array, so the length is
+/// always four.
 pub(crate) fn be32(field: &[u8]) -> u32 {
     u32::from_be_bytes(field.try_into().expect("a field of four bytes"))
 }

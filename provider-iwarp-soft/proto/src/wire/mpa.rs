@@ -66,7 +66,7 @@ impl FrameKind {
     }
 }
 
-/// The verdict on the first bytes of a stream.
+/// The result of comparing the first bytes of a stream with the keys of start-up frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// The bytes agree with the key of a frame so far, but do not determine which.

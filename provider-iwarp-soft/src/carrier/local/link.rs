@@ -72,8 +72,8 @@ enum Finish {
 
 /// The local carrier of one connection.
 ///
-/// When the end of the peer's TCP stream is received, all segments that the peer transmitted before
-/// can be received, because the connection then receives for the last time.
+/// When the connection has received the end of the peer's TCP stream, it first receives what is
+/// left in this carrier. So no segment is lost that the peer transmitted before that end.
 #[derive(Debug)]
 pub(crate) struct LocalCarrier {
     producer: Producer,

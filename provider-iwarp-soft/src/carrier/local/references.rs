@@ -105,9 +105,9 @@ impl OutstandingReferences {
         });
     }
 
-    /// Revokes references that the peer does not finish to read.
+    /// Revokes references that the peer has begun to read and does not finish reading.
     fn abandon(&self, positions: &[Position]) {
-        tracing::warn!("a peer does not finish to read memory that is in use no more");
+        tracing::warn!("a peer does not finish reading memory that is no longer in use");
         let open = self.lock();
         for position in positions.iter().filter(|it| is_open(&open, **it)) {
             self.revoker.abandon(*position);

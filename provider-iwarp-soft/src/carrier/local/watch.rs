@@ -38,8 +38,9 @@ impl Watch {
 
 impl MayHaveWork for Watch {
     /// Returns false if the connection certainly has no work. A thread that reads an old offset
-    /// checks the present bytes there, and either drives for nothing or waits for its next check.
-    /// Every holder that has taken records stores the new offset before it releases the connection.
+    /// checks the current bytes there: it may drive without a result, or find the work at its next
+    /// check. Every holder that has taken records stores the new offset before it releases the
+    /// connection.
     fn may_have_work(&self) -> bool {
         let next = self.next.load(Ordering::Relaxed);
         if next != BUSY && self.half.word(next).load(Ordering::Relaxed) == 0 {

@@ -6,7 +6,7 @@
 
 use crc_fast::CrcAlgorithm;
 
-/// The length from which on `crc32c` may be faster. For shorter pieces `crc_fast` is faster on
+/// The minimum length for which `crc32c` may be faster. For shorter pieces `crc_fast` is faster on
 /// every processor.
 const LEN_MIN: usize = 1024;
 

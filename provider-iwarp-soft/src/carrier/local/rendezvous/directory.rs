@@ -10,7 +10,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use super::{DialError, Name, PREFIX, dial_in, file_name};
 
-/// The age from which a socket without a listener counts as abandoned. A younger one may belong to
+/// The age above which a socket without a listener counts as abandoned. A younger one may belong to
 /// a process that is about to listen.
 const STALE_AGE: Duration = Duration::from_secs(60);
 /// Maximum number of directory entries that one sweep examines.

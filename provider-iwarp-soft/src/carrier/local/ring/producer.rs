@@ -15,7 +15,7 @@ use super::{KnownWord, control, line};
 const RESERVE: usize = 4 * LINE;
 /// The word of the next record, which is always free.
 const NEXT: usize = LINE;
-/// A position of no record: a reference that was taken has given its room back.
+/// A value that is no position. It records that a reference was taken, which freed its room.
 const TAKEN: u64 = u64::MAX;
 /// Maximum number of outstanding references.
 const REFERENCES_MAX: usize = 64;
