@@ -22,7 +22,7 @@
 //! 4  S  RDMA go | RDMA no          "go" only after "yes": an SSP's final streaming message
 //! ```
 //!
-//! **After `RDMA no`**, and also when the conversion fails on the way, on the same connection:
+//! **After `RDMA no`**, and also when the conversion fails later, on the same connection:
 //!
 //! ```text
 //! 5  C  DATA <bytes>               decimal, followed by that many bytes of data

@@ -1,9 +1,9 @@
 //! A key-value store: clients read values from the server's memory by RDMA Read, so that a look-up
-//! takes no time of the server's program. Changes are messages to the server.
+//! does not involve the server's program. Changes are messages to the server.
 //!
-//! The table is an array of entries of one size. A key is in the first free entry from its hash on.
-//! An entry has a checksum, by which a client detects that it has read an entry while the server
-//! was writing it; it then reads again.
+//! The table is an array of entries of one size. A key is stored in the first free entry at or
+//! after the index that its hash gives. An entry has a checksum, by which a client detects that it
+//! has read an entry while the server was writing it; it then reads again.
 //!
 //! ```text
 //! kv_store [adapter]
@@ -34,7 +34,7 @@ const MESSAGE: usize = 4 + KEY_MAX + VALUE_MAX;
 /// Changes by each client, and reads of one key while another client changes it.
 const CHANGES: usize = 100;
 const READS: usize = 2000;
-/// A key that one client changes all the time.
+/// A key that one client changes continually.
 const BUSY: &str = "busy";
 
 /// The cookies of a client's transfers.
@@ -281,7 +281,7 @@ impl Client {
     }
 }
 
-/// One client. The first changes a key all the time, and the others read it.
+/// Runs one client. The first client changes a key continually, and the others read it.
 fn run_client(service: u64, number: usize) -> Result<usize> {
     let mut client = Client::connect(service)?;
     ensure!(client.get("no such key")?.is_none());

@@ -3,8 +3,8 @@
 //! Programs expect the lowest free number for a file that they open, pass numbers to `select`, and
 //! size tables by them. The descriptors of these libraries are in the upper quarter of the numbers
 //! that the process may have. The kernel assigns no number there before the program has opened as
-//! many files. So a program that closes all descriptors from some number on can be spared those
-//! that are not its own: see [`lowest`].
+//! many files. A program that closes all descriptors above some number would close these too. The
+//! preload library excludes them from such a call: see [`lowest`].
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -75,7 +75,8 @@ pub fn copy(fd: impl AsFd) -> Result<OwnedFd, Errno> {
 }
 
 /// The identity of a file or socket, which all its descriptors have. A number alone does not
-/// identify a socket, because a program may close the number and get it again for another file.
+/// identify a socket, because a program may close it, and the kernel may assign the number to
+/// another file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
     device: u64,
@@ -109,9 +110,9 @@ impl Identity {
     }
 }
 
-/// A descriptor of a library, whose number the program may close and use again. The drop closes the
-/// descriptor, unless it was lost: a program that closes all numbers closes those of the libraries
-/// as well, and a number that the program uses again must stay open.
+/// A descriptor of a library. A program that closes all descriptors closes those of the libraries
+/// as well, and a file of the program may then get the number: the descriptor is lost. The drop
+/// closes the descriptor unless it was lost, because the program's file must stay open.
 #[derive(Debug)]
 pub struct OwnDescriptor {
     fd: ManuallyDrop<OwnedFd>,

@@ -6,7 +6,7 @@
 //! | [`descriptors`] | descriptors of the library, above those of the program |
 //! | [`environment`] | environment variables, which a program with raised privileges ignores |
 //! | [`forks`] | handlers that run around a `fork` of the program |
-//! | [`locks`] | locks that are taken although a thread panicked with them |
+//! | [`locks`] | locks that stay usable after a thread has panicked while it held them |
 //! | [`log`] | log lines, on the descriptors of the program or to the system's log |
 //! | [`netlink`] | requests to the kernel about devices, addresses, routes and sockets |
 //! | [`readiness`] | the state that `poll` should report for a socket |

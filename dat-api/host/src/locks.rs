@@ -1,4 +1,4 @@
-//! Locks that a panic does not close for good.
+//! Locks that stay usable after a thread has panicked while it held them.
 //!
 //! A panic in these libraries is caught: [`threads::catch_panic`](crate::threads::catch_panic) and
 //! the C entries keep the program alive. The lock of the panicking thread is poisoned then. Each

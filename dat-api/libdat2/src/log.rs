@@ -8,8 +8,8 @@
 //!
 //! If neither `DAT_LOG` nor `DAT_DBG_TYPE` is set, the user has not requested log lines. In that
 //! case a line is written to descriptor 1 or 2 only if the descriptor refers to the same file as
-//! when this library was loaded: a program may close a descriptor and get its number again for
-//! another file or a connection.
+//! when this library was loaded: a program may close a descriptor, and another file or a connection
+//! may then get its number.
 
 use std::sync::{Once, OnceLock};
 

@@ -24,8 +24,8 @@ const SYSTEM_LOG: &str = "/dev/log";
 pub enum Destination {
     /// A descriptor, whatever file it refers to when a line is written.
     Descriptor(RawFd),
-    /// A descriptor while it refers to this file: a program may close the descriptor and get the
-    /// number again for a connection, whose peer would receive the log.
+    /// A descriptor while it refers to this file: a program may close the descriptor, and a
+    /// connection may then get its number. The peer of that connection would receive the log.
     SameFile(RawFd, Identity),
     /// No destination: all lines are lost.
     Nowhere,
@@ -96,7 +96,7 @@ impl Outlet {
 }
 
 /// Opens the file for each line. A descriptor kept open could be closed by a program that closes
-/// all numbers. A file that was moved away, as log rotation does, is created again.
+/// all descriptors. A file that was moved away, as log rotation does, is created again.
 fn to_file(path: &PathBuf, line: &str) -> Result<(), Errno> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW;
     let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;

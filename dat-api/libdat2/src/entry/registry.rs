@@ -94,8 +94,8 @@ pub unsafe extern "C" fn dat_registry_remove_provider(
     })
 }
 
-/// `dat_registry_providers_related` of DAT 2.0: reports if one provider can replace another. Only
-/// open IAs have this information, so the answer for two registered names is `DAT_HA_UNKNOWN`.
+/// `dat_registry_providers_related` of DAT 2.0: reports whether one provider can replace another.
+/// Only open IAs have this information, so the answer for two registered names is `DAT_HA_UNKNOWN`.
 ///
 /// # Safety
 /// The names are null or C strings; `answer` is null or valid for writes.

@@ -22,8 +22,8 @@ pub fn entries() -> Result<Vec<Entry>, host::netlink::Error> {
     Ok(names.iter().filter_map(|name| entry(name)).collect())
 }
 
-/// Returns the entry of an interface; `None` if the conversion to C strings fails, which happens
-/// only for a zero byte within the name.
+/// Returns the entry of an interface; `None` if the name contains a zero byte and therefore cannot
+/// be converted to a C string.
 fn entry(interface: &str) -> Option<Entry> {
     let with = |before: &[u8], after: &[u8]| {
         CString::new([before, interface.as_bytes(), after].concat()).ok()

@@ -123,7 +123,7 @@ unsafe fn symbol<T: Copy>(library: &Library, name: &CStr) -> Result<T, LoadError
 
 /// Makes the symbols of this library visible to providers. Providers of other vendors call
 /// `dat_registry_add_provider` without a dependency on the library that exports it. If a plug-in or
-/// an interpreter loaded this library, the symbols were local so far.
+/// an interpreter has loaded this library, its symbols are local until this call.
 fn make_self_global() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -21,7 +21,7 @@ pub struct EpAttr {
     pub max_request_iov: i32,
     /// Maximum number of the peer's RDMA Reads that are served at once.
     pub max_rdma_read_in: i32,
-    /// Maximum number of own RDMA Reads that are outstanding at once.
+    /// Maximum number of RDMA Reads of this endpoint that are outstanding at once.
     pub max_rdma_read_out: i32,
     /// Maximum number of segments of an RDMA Read.
     pub max_rdma_read_iov: i32,

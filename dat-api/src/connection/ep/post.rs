@@ -23,9 +23,10 @@ impl CompletionFlags {
     pub const UNSIGNALLED: Self = Self(DAT_COMPLETION_UNSIGNALLED_FLAG);
     /// Starts only after the RDMA Reads posted earlier have completed.
     pub const BARRIER_FENCE: Self = Self(DAT_COMPLETION_BARRIER_FENCE_FLAG);
-    /// The sender copies the payload where the provider has a choice
-    /// ([`ProviderAttr::completion_flags_supported`](crate::ProviderAttr) says whether it takes the
-    /// flag): for Sends whose receiver copies them once more, so that each end copies once.
+    /// Makes the sender copy the payload, where the provider has a choice. Use this flag for Sends
+    /// that the receiver copies out of its buffer, so that each end makes one copy.
+    /// [`ProviderAttr::completion_flags_supported`](crate::ProviderAttr) shows whether the provider
+    /// accepts the flag.
     pub const INLINE: Self = Self(DAT_RS_COMPLETION_INLINE_FLAG);
 
     /// The bits.
