@@ -151,7 +151,7 @@ pub struct ProviderAttr {
     pub ep_recv_info_supported: i32,
     /// True if the consumer must synchronise memory explicitly.
     pub lmr_sync_req: bool,
-    /// True if posting never blocks.
+    /// True if a post returns before its transfer is done.
     pub dto_async_return_guaranteed: bool,
     /// True if the sink of an RDMA Read needs the privilege of remote write.
     pub rdma_write_for_rdma_read_req: bool,

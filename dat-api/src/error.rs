@@ -235,7 +235,9 @@ fn advice(call: &str, code: DatReturn) -> Option<&'static str> {
             "the endpoint must be unconnected and complete, and the socket routed through this IA"
         }
         (DAT_CONN_QUAL_IN_USE, _) => "another service uses this qualifier; choose another one",
-        (DAT_CONN_QUAL_UNAVAILABLE, _) => "no free connection qualifier is left",
+        (DAT_CONN_QUAL_UNAVAILABLE, _) => {
+            "all connection qualifiers are in use; free a service point"
+        }
         (DAT_INSUFFICIENT_RESOURCES, DAT_RESOURCE_TEVD) => "request a shorter event queue",
         (DAT_INSUFFICIENT_RESOURCES, _) if call.starts_with("dat_ep_post") => {
             "the work queue is full: reap completions, or create the endpoint with more DTOs"

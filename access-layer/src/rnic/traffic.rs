@@ -48,7 +48,7 @@ impl AddAssign for Flow {
 pub enum WhyTcp {
     /// The two ends have not agreed on carriers.
     OtherImplementation,
-    /// The connection has carried too little payload for shared memory.
+    /// The connection has carried too few messages for shared memory.
     LittleTraffic,
     /// `local=off` at this end.
     Off,

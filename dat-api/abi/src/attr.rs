@@ -126,7 +126,7 @@ c_structs! {
         ep_recv_info_supported @ 472: DatCount,
         /// True if `dat_lmr_sync_rdma_*` are needed.
         lmr_sync_req @ 476: DatBoolean,
-        /// True if a failed post is always reported by its completion.
+        /// True if a post returns before its transfer is done.
         dto_async_return_guaranteed @ 480: DatBoolean,
         /// True if the target of an RDMA read needs write privileges.
         rdma_write_for_rdma_read_req @ 484: DatBoolean,

@@ -75,7 +75,7 @@ pub(crate) fn own_socket(config: &Config, peer: &SocketAddr) -> Result<OwnedFd, 
         tracing::warn!(%name, %error, "congestion control not set");
     }
     if let Err(error) = watch_peer(&socket, config.peer_timeout) {
-        tracing::warn!(%error, "vanished peers are not detected");
+        tracing::warn!(%error, "the kernel refuses peer_timeout: a peer that vanishes is not detected");
     }
     Ok(socket)
 }
