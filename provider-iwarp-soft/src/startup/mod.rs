@@ -75,7 +75,7 @@ pub(crate) fn own_socket(config: &Config, peer: &SocketAddr) -> Result<OwnedFd, 
         tracing::warn!(%name, %error, "congestion control not set");
     }
     if let Err(error) = watch_peer(&socket, config.peer_timeout) {
-        tracing::warn!(%error, "the kernel refuses peer_timeout: a peer that vanishes is not detected");
+        tracing::warn!(%error, "peer_timeout is refused: vanished peers are not detected");
     }
     Ok(socket)
 }

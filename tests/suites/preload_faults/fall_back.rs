@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use stack_tests::frame_writer::{enhanced_reply, enhanced_request, reply};
-use stack_tests::{IA_NAME, Offload, OffloadProtocol, Stage, adapter_line, until};
+use stack_tests::{IA_NAME, Offload, OffloadProtocol, Stage, adapter_line, rows, until};
 use tempfile::TempDir;
 
+use crate::Test;
 use crate::process::{Environment, Process};
 
 use Mapper::{Absent, Maps, Rejects};
@@ -138,13 +139,10 @@ pub(crate) const CASES: &[Case] = cases! {
 };
 
 /// The tests of other kinds, with their names.
-pub(crate) const TESTS: &[(&str, fn(&'static OffloadProtocol) -> Result<()>)] = &[
-    (
-        "another_version_receives_this_version",
-        another_version_receives_this_version,
-    ),
-    ("flags_set_meanwhile_stay_set", flags_set_meanwhile_stay_set),
-];
+pub(crate) const TESTS: &[(&str, Test)] = &rows! {
+    "another_version_receives_this_version", another_version_receives_this_version;
+    "flags_set_meanwhile_stay_set", flags_set_meanwhile_stay_set;
+};
 
 impl Case {
     /// The rules of the case. A wait for a silent peer ends at the time limit that users get. An
