@@ -34,8 +34,9 @@ pub(crate) struct Adapter {
     pub(crate) wakeup: Wakeup,
     /// True if a socket wants a tick.
     pub(crate) ticks: AtomicBool,
-    /// True if the provider has CNOs with descriptors. OFA's providers have none. They seem to keep
-    /// one trigger of a CNO, and to lose those of other dispatchers until that trigger was taken.
+    /// True if the provider has CNOs with descriptors. OFA's providers have none. They appear
+    /// to keep a single trigger per CNO, and to lose those of other dispatchers until that trigger
+    /// is consumed.
     pub(crate) has_cno_fd: bool,
 }
 

@@ -37,11 +37,11 @@ pub struct Config {
     /// peer's readers may advertise their memory, and wait a moment for the next advertisement if
     /// there have been some. `usize::MAX`: only if the peer asks for the mode, and without a wait.
     pub pipelined_threshold: usize,
-    /// A reader that waits with room for at least so many bytes advertises its memory, and the peer
-    /// writes there. `usize::MAX`: no reader does.
+    /// A reader that waits with room for at least this many bytes advertises its memory, and the
+    /// peer writes there. `usize::MAX`: no reader does.
     pub sink_threshold: usize,
-    /// Runs of at least so many bytes are written into memory that the peer has advertised. Shorter
-    /// ones are sent in messages.
+    /// Runs of at least this many bytes are written into memory that the peer has advertised.
+    /// Shorter ones are sent in messages.
     pub write_min: u32,
     /// The timeout of an attempt to connect.
     pub connect_timeout: Duration,
@@ -97,7 +97,7 @@ impl Default for Config {
 }
 
 /// The payload in bytes below which a bound makes receive buffers fewer and not smaller, because a
-/// message costs about as much as the copy of so many bytes.
+/// message costs about as much as the copy of this many bytes.
 const BOUNDED_PAYLOAD_MIN: usize = 4 * 1024;
 
 /// The named attribute of a provider that says what moves its data.

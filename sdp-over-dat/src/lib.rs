@@ -87,8 +87,8 @@
 //! tick of 10 ms detects that the user has stopped. Bytes that a call could not send for want of
 //! credits are sent by the next call, or by the stack's thread a tick later.
 //!
-//! A sleep in a dispatcher or in the CNO uses the provider's progress operations: it arms, sleeps
-//! on the provider's descriptors, and drives.
+//! A sleep in a dispatcher or in the CNO uses the provider's progress operations: it arms the
+//! provider's queues, sleeps on the provider's descriptors, and then makes progress.
 //!
 //! # Suspension
 //!
@@ -113,7 +113,8 @@
 //! `munmap`. It would belong in `user_memory.rs`, and would save time on hardware, where
 //! registration pins pages.
 
-// `transport` and `user_memory` are the exceptions; their `allow` attributes give the reasons.
+// The modules `transport` and `user_memory` are the exceptions; their `allow` attributes give the
+// reasons.
 #![deny(unsafe_code)]
 
 mod adapter;

@@ -148,7 +148,7 @@ impl SdpListener {
         let hello = match Hello::parse(request.private_data()) {
             Ok(hello) => hello,
             Err(error) => {
-                tracing::warn!(%error, "a connection request without a valid Hello");
+                tracing::warn!(%error, "a connection request without a valid Hello is rejected");
                 // If the reject call fails, dropping the request rejects it.
                 drop(request.reject(&self.stack.refusal(error)));
                 return None;

@@ -7,10 +7,10 @@ use std::time::Duration;
 pub struct Options {
     /// Calls return `WouldBlock` instead of waiting.
     pub nonblocking: bool,
-    /// SO_RCVTIMEO. A read whose memory is advertised to the peer cancels that half a second before
-    /// the timeout, because a peer of this library answers within that time. The read waits longer
-    /// for a slower peer, at most [`crate::Config::close_timeout`]. Reads with timeouts below one
-    /// second advertise nothing.
+    /// SO_RCVTIMEO. A read whose memory is advertised to the peer cancels the advertisement half a
+    /// second before the timeout, because a peer of this library answers within that time. The read
+    /// waits longer for a slower peer, at most [`crate::Config::close_timeout`]. Reads with
+    /// timeouts below one second advertise nothing.
     pub read_timeout: Option<Duration>,
     /// SO_SNDTIMEO.
     pub write_timeout: Option<Duration>,

@@ -282,7 +282,8 @@ impl StackInner {
     }
 }
 
-/// Runs the stack's thread. `dat_cno_wait` makes the provider arm, sleep and drive.
+/// Runs the stack's thread. It sleeps in `dat_cno_wait`, in which the provider arms its queues,
+/// sleeps and makes progress.
 ///
 /// The thread ends when it holds the last reference to the stack, and then drops the stack. No
 /// other thread may drop it, because an event dispatcher cannot be freed during a wait on its CNO.

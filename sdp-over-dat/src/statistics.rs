@@ -3,9 +3,9 @@
 /// The counters of a socket and the present sizes of its buffers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Messages, of every kind.
+    /// Messages of every kind that were sent.
     pub messages_sent: u64,
-    /// Messages, of every kind.
+    /// Messages of every kind that were received.
     pub messages_received: u64,
     /// Bytes of the stream that the user has written.
     pub bytes_sent: u64,
@@ -25,7 +25,7 @@ pub struct Statistics {
     pub bytes_written_by_peer: u64,
     /// The part of `bytes_received` that was placed directly in a reader's memory.
     pub bytes_direct: u64,
-    /// RDMA Reads.
+    /// RDMA Reads of the peer's memory.
     pub reads: u64,
     /// The part of `bytes_sent` that was transferred by RDMA Write.
     pub bytes_written: u64,
@@ -46,9 +46,9 @@ pub struct Statistics {
     pub stalls: Stalls,
     /// The number of messages that the peer has room for now.
     pub credits: u32,
-    /// Receive buffers that the socket has now.
+    /// The present number of receive buffers.
     pub receive_buffers: usize,
-    /// Bytes that may be written and not sent now.
+    /// The present size of the send ring, in bytes.
     pub send_ring: usize,
 }
 

@@ -22,8 +22,8 @@ const TRACE_ENV: &str = "SDP_TRACE";
 #[derive(Debug)]
 pub(crate) struct Trace(Option<TraceWriter<TraceFile>>);
 
-/// The file of a record. A program that closes all numbers closes this one as well, and may use the
-/// number for a file of its own.
+/// The file of a record. A program that closes all its descriptors closes this one as well, and may
+/// reuse the number for a file of its own.
 #[derive(Debug)]
 struct TraceFile(OwnDescriptor);
 

@@ -43,9 +43,9 @@ impl UserMemory {
             Privileges::LOCAL_WRITE
         };
         // SAFETY: the read that calls this borrows the bytes mutably and drops this value before it
-        // returns. Before that, it waits until its RDMA Reads have completed, or the peer has given
-        // up the advertisement, or the transport has ended; until then nothing else accesses the
-        // bytes.
+        // returns. Before that, it waits until its RDMA Reads have completed, or the peer has
+        // released the advertisement, or the transport has ended; until then nothing else accesses
+        // the bytes.
         let lmr = unsafe { Lmr::register(pz, ptr, len, privileges) }?;
         Ok(Self(Some(lmr)))
     }

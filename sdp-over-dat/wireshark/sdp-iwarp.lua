@@ -6,7 +6,7 @@
 --
 -- Wireshark itself dissects MPA, DDP and RDMAP. It offers the payload of RDMAP messages to the heuristic
 -- dissectors of the list "iwarp_ddp_rdmap", and this dissector is one of them. It offers the private data of
--- MPA to nobody, so a postdissector reads Hello and HelloAck from the field iwarp_mpa.privatedata.
+-- MPA to no dissector, so a postdissector reads Hello and HelloAck from the field iwarp_mpa.privatedata.
 --
 -- Wireshark's reassembly of Sends offers only the first Send of each packet. Without it, each DDP segment is
 -- offered, and this dissector reads the header from the first segment of a message.
@@ -102,7 +102,7 @@ local e = {
         expert.group.MALFORMED, expert.severity.ERROR),
     kind = ProtoExpert.new("sdp_iwarp.expert.mid", "Not a message of an established connection",
         expert.group.PROTOCOL, expert.severity.ERROR),
-    payload = ProtoExpert.new("sdp_iwarp.expert.payload", "This message has no payload",
+    payload = ProtoExpert.new("sdp_iwarp.expert.payload", "Payload on a message that must not have any",
         expert.group.PROTOCOL, expert.severity.ERROR),
     flags = ProtoExpert.new("sdp_iwarp.expert.flags", "Undefined flags, or flags that this message may not have",
         expert.group.PROTOCOL, expert.severity.WARN),

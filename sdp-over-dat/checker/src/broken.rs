@@ -22,13 +22,13 @@ pub enum Broken {
     #[error("OOB_PRES on a message without an urgent byte")]
     UrgentWithoutByte,
     /// REQ_PIPE is set only on RdmaRdCompl.
-    #[error("REQ_PIPE on another message than RdmaRdCompl")]
+    #[error("REQ_PIPE on a message other than RdmaRdCompl")]
     PipelineHint,
     /// An urgent byte is announced by OOB_PEND, at the latest in its own message.
     #[error("an urgent byte that was not announced")]
     UrgentUnannounced,
     /// An announced urgent byte is sent before DisConn.
-    #[error("DisConn or OOB_PEND after it, although an announced urgent byte was never sent")]
+    #[error("DisConn, or OOB_PEND after DisConn, although an announced urgent byte was never sent")]
     UrgentMissing,
     /// The reserved bits of ModeChange are zero, and there are three modes.
     #[error("a ModeChange with reserved bits or an unknown mode")]
@@ -78,8 +78,8 @@ pub enum Broken {
     /// The sink drops source advertisements while its own memory is advertised.
     #[error("a source advertisement while the peer's memory is advertised")]
     SourceBehindSink,
-    /// RdmaRdCompl reports at least one byte of the oldest source advertisement, and no more bytes
-    /// than are open.
+    /// RdmaRdCompl reports at least one byte of the oldest source advertisement, and no more
+    /// bytes than that advertisement has left.
     #[error("RdmaRdCompl for nothing, or for more than the oldest source advertisement has")]
     ReadDone,
     /// The bytes of a refused advertisement precede those of an advertisement that crossed SendSm.

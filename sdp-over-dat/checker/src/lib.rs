@@ -8,7 +8,7 @@
 //! | `frame.rs` | the fields of a frame |
 //! | `hello.rs` | the fields of Hello and HelloAck |
 //! | `broken.rs` | the rules, one sentence each |
-//! | `half/` | a half of the connection, as its source and its sink know it; crossing messages |
+//! | `half/` | a half of the connection, as its source and its sink see it; crossing messages |
 //! | `sizes.rs` | the sizes of receive buffers, and their changes |
 //! | `end.rs` | the frames that one end has sent and received |
 //! | `checker.rs` | both ends and the wire between them |

@@ -13,7 +13,7 @@ pub(crate) struct Sizes {
 }
 
 /// The peer's requests that this end has not answered, and a range that contains their sizes. The
-/// range begins anew with the first request after all were answered.
+/// range starts again with the first request after all were answered.
 #[derive(Clone, Copy, Debug, Default)]
 struct Requests {
     count: u32,

@@ -38,7 +38,7 @@ pub enum Event {
     /// The peer's receive buffers have this size from now on, which answers
     /// [`crate::Connection::ask_buffers`].
     BuffersAnswered(u32),
-    /// The peer knows the size that this end answered with. Where the size became smaller, smaller
+    /// The peer has acknowledged ChRcvBufAck with this size. If the size became smaller, smaller
     /// buffers may be posted from now on.
     BuffersKnown(u32),
     /// The engine must disconnect the transport.

@@ -33,7 +33,7 @@ pub enum ProtocolError {
         found: Seq,
     },
     /// More messages were received than receive buffers were posted.
-    #[error("a message was received and no receive buffer was posted")]
+    #[error("a message was received, but no receive buffer was posted")]
     CreditOverrun,
     /// Data or a second DisConn after DisConn.
     #[error("{0:?} after the peer's DisConn")]
@@ -41,8 +41,8 @@ pub enum ProtocolError {
     /// Data while the sink may still read: the position of the data in the stream is ambiguous.
     #[error("Data while an advertisement is outstanding")]
     DataDuringSrcAvail,
-    /// More advertisements than Hello allowed.
-    #[error("an advertisement on top of one that is outstanding")]
+    /// More advertisements than the MaxAdverts of this end.
+    #[error("more advertisements than this end accepts at a time")]
     TooManyAdverts,
     /// An advertisement that the mode forbids, or whose form the mode does not permit.
     #[error("an advertisement of {len} bytes with {inline} of them inline, in {mode:?} mode")]
@@ -94,7 +94,7 @@ pub enum ProtocolError {
         outstanding: u32,
     },
     /// A size of receive buffers with which no stream can flow.
-    #[error("receive buffers of {0} bytes")]
+    #[error("receive buffers of {0} bytes are too small")]
     BufferSize(u32),
     /// A change of mode that the peer may not request.
     #[error("the {half:?} half cannot change from {from:?} to {to:?} mode")]

@@ -13,7 +13,7 @@ use crate::Seq;
 /// The request of this end for other buffers at the peer. The `on_*` methods are the only writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Nothing is asked.
+    /// No request is outstanding.
     Settled,
     /// ChRcvBuf with this size is to be sent.
     Due(u32),
@@ -24,7 +24,7 @@ pub(crate) enum Request {
 /// The answer of this end to a request of the peer. The `on_*` methods are the only writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Nothing was asked, or the peer knows the answer.
+    /// No request was received, or the peer has acknowledged the answer.
     Settled,
     /// The engine is to answer.
     Asked,
@@ -88,7 +88,7 @@ impl Answer {
     }
 
     /// Called when the peer has acknowledged messages up to `ack`. Returns the size of the buffers
-    /// if the peer knows it since now.
+    /// if this is the first acknowledgement of ChRcvBufAck.
     pub(crate) const fn on_acknowledged(&mut self, ack: Seq) -> Option<u32> {
         match *self {
             Self::Sent(size, seq) if ack.covers(seq) => {

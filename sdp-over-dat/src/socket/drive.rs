@@ -108,7 +108,7 @@ impl Socket {
         }
     }
 
-    /// As `end_gone` after the last message, unless the connection stays half closed.
+    /// Calls `end_gone` after the last message, unless the connection stays half closed.
     fn check_gone(&self, inner: &mut Inner) {
         if !inner.stays_half_closed() {
             self.end_gone(inner);
@@ -152,7 +152,7 @@ impl Socket {
             kind => {
                 if inner.connection.state() == ConnectionState::HelloSent {
                     let errno = if inner.link.continues() {
-                        // The user's connection was established before.
+                        // The user sees an established connection, so its calls report a reset.
                         Errno::CONNRESET
                     } else if errors::names_version(&event.private_data) {
                         Errno::PROTONOSUPPORT
@@ -226,7 +226,7 @@ impl Socket {
             .post_recv(&[segment], inner.cookie(RECEIVE, index as u64))
     }
 
-    /// Posts a receive buffer again. The endpoint of an ended connection refuses it, harmlessly.
+    /// Posts a receive buffer again. An ended connection refuses it, which is harmless.
     pub(super) fn post_receive(&self, inner: &mut Inner, index: usize) {
         match self.post_buffer(inner, index) {
             Ok(()) => inner.connection.handle_posted(),
@@ -542,8 +542,8 @@ impl Socket {
         self.abort_connection(inner);
     }
 
-    /// Blocks until an event was handled. Returns `TimedOut` at `deadline`. `dat_evd_wait`, the
-    /// sleep in a dispatcher, makes the provider arm, sleep and drive.
+    /// Blocks until an event was handled. Returns `TimedOut` at `deadline`. The thread sleeps
+    /// in `dat_evd_wait`, in which the provider arms its queues, sleeps and makes progress.
     pub(super) fn wait<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,

@@ -101,7 +101,7 @@ impl Socket {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(|poisoned| {
             let mut inner = poisoned.into_inner();
-            // A panic in `serve` leaves the mark, and no report would reach the watch any more.
+            // A panic in `serve` leaves the flag set, and the watch would receive no more reports.
             inner.is_withholding = false;
             inner
         })

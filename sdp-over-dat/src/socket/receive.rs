@@ -82,7 +82,7 @@ impl Socket {
                 let (again, written) = self.receive_written(inner, &mut into[filled..], deadline);
                 inner = again;
                 filled += written;
-                // Whatever ended the advertisement may be what the reader waits for.
+                // The event that ended the advertisement may be the one that the reader waits for.
                 continue;
             }
             inner = match self.wait(inner, deadline) {
@@ -95,8 +95,8 @@ impl Socket {
         }
     }
 
-    /// Handles the events for a read of `len` bytes that does not wait, until there are so many
-    /// bytes. Returns true if there was no event and there is nothing to return.
+    /// Handles the events for a read of `len` bytes that does not wait, until that many bytes
+    /// are available. Returns true if there was no event and there is nothing to return.
     fn poll_finds_nothing(&self, inner: &mut Inner, len: usize) -> bool {
         let is_enough = |inner: &Inner| inner.receive.readable() >= len;
         let has_events = self.poll_events(inner, is_enough);

@@ -33,7 +33,7 @@ pub(super) struct SendRing {
     ring: Region,
     /// The largest length that the ring may grow to.
     longest: usize,
-    /// The largest number of bytes that the user wants to be kept (SO_SNDBUF).
+    /// The limit that the user has set on the bytes that the ring keeps (SO_SNDBUF).
     bound: usize,
     /// The position in the stream of the first byte of this ring.
     base: u64,
@@ -45,7 +45,7 @@ pub(super) struct SendRing {
     completed: u64,
     /// The number of Sends so far.
     sends: u64,
-    /// Sends and ring bytes since the last Send that asked for its completion.
+    /// The Sends, and the ring bytes, that were posted since the last signalled Send.
     unsignaled: (usize, usize),
     in_progress: VecDeque<SendInProgress>,
     /// The number of RDMA Writes in progress.
@@ -90,9 +90,9 @@ impl SendRing {
 
     /// The number of bytes that the ring keeps at most.
     ///
-    /// A bound that was reduced takes effect as soon as a Send asks for its completion. Until then
-    /// the ring keeps four times the bytes whose completion no Send has asked for, so that another
-    /// Send can be written.
+    /// A reduced bound takes full effect at the next signalled Send. Until then the ring keeps up
+    /// to four times the bytes that were posted since the last signalled Send, so that another Send
+    /// can be written.
     pub(super) fn capacity(&self) -> usize {
         self.bound.max(4 * self.unsignaled.1).min(self.ring.len())
     }
@@ -177,9 +177,9 @@ impl SendRing {
         Ok((self.ring.segment(at, first)?, second))
     }
 
-    /// True if the next Send must ask for its completion: a call waits for that Send, or a quarter
-    /// of the slots, or of the bytes that the ring may keep, has been posted since the last Send
-    /// that asked.
+    /// True if the next Send must be signalled: a call waits for that Send, or a quarter of the
+    /// slots, or of the bytes that the ring may keep, has been posted since the last signalled
+    /// Send.
     pub(super) fn wants_completion(&self, ring_bytes: usize, has_waiter: bool) -> bool {
         has_waiter
             || (self.unsignaled.0 + 1) * 4 > self.slots

@@ -31,8 +31,9 @@ impl User {
         *self = Self::Closing { until, undelivered };
     }
 
-    /// Records that a message was received, which sets the time of the close anew. So a slow reader
-    /// gets the bytes that were written before the close, as long as the reader sends messages.
+    /// Records that a message was received, which restarts the time limit of the close. So a slow
+    /// reader gets the bytes that were written before the close, as long as the reader sends
+    /// messages.
     pub(super) fn on_message(&mut self, next: impl FnOnce() -> Option<Instant>) {
         if let Self::Closing { until, .. } = self {
             *until = next();

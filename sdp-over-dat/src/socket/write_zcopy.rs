@@ -88,7 +88,7 @@ impl Socket {
             && inner.connection.may_write()
     }
 
-    /// True if a reader that waits with so much room may advertise its memory.
+    /// True if a reader that waits with `room` bytes of memory may advertise it.
     fn suits_sink(&self, inner: &Inner, room: usize) -> bool {
         let threshold = inner.options.sink_threshold;
         let threshold = threshold.unwrap_or(self.config.sink_threshold);

@@ -1,9 +1,10 @@
-//! A half of a connection, as its two ends know it.
+//! A half of a connection, as its two ends see it.
 //!
 //! The end that sends the data of a half is its source, the other end is its sink. [`Source`] and
-//! [`Sink`] are the knowledge of these ends. The methods `send_*` check a message that the end
-//! sends and apply it, the methods `receive_*` apply a message of the peer. The two ends differ
-//! while messages are in flight. The rules for crossing messages make them agree afterwards:
+//! [`Sink`] hold the state of the half as each of these ends sees it. The methods `send_*` check a
+//! message that the end sends and apply it, the methods `receive_*` apply a message of the peer.
+//! The two states differ while messages are in flight. The rules for crossing messages make them
+//! agree afterwards:
 //!
 //! - *A data message crosses SinkAvail.* Each data message uses up one sink advertisement, if the
 //!   sink has one outstanding, and is then not counted in NonDiscards. The source compares

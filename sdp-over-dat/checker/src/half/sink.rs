@@ -1,4 +1,4 @@
-//! A half, as its sink knows it.
+//! A half, as its sink sees it.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ struct Offer {
     crossed_send_sm: bool,
 }
 
-/// A half, as its sink knows it.
+/// A half, as its sink sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Sink {
     mode: Mode,

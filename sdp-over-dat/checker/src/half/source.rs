@@ -1,4 +1,4 @@
-//! A half, as its source knows it.
+//! A half, as its source sees it.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,7 @@ struct Withdrawn {
     change: u32,
 }
 
-/// A half, as its source knows it.
+/// A half, as its source sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     mode: Mode,

@@ -21,7 +21,7 @@ pub struct Config {
     /// The number of advertisements, of both kinds together, that this end accepts at a time. With
     /// 1, this end does not enter pipelined mode.
     pub adverts_max: u8,
-    /// Runs of at least so many bytes are written into memory that the peer has advertised, if
+    /// Runs of at least this many bytes are written into memory that the peer has advertised, if
     /// there is any. Shorter ones are sent in Data.
     pub write_min: u32,
 }

@@ -15,7 +15,7 @@ pub enum WireError {
     #[error("message identifier {0:#04x} is reserved")]
     UnknownMid(u8),
     /// The length in the header differs from the length that the transport reports.
-    #[error("the header says {stated} bytes, {received} were received")]
+    #[error("the header states {stated} bytes, but {received} were received")]
     Length {
         /// The length in the header.
         stated: u32,
@@ -26,7 +26,7 @@ pub enum WireError {
     #[error("{0:?} carries payload")]
     Payload(Mid),
     /// Hello or HelloAck in place of a message of the data path, or the other way round.
-    #[error("{0:?} does not belong here")]
+    #[error("{0:?} is not permitted at this point")]
     Misplaced(Mid),
     /// The urgent flag outside Data, or on a Data message without payload.
     #[error("the urgent flag is set on a message without an urgent byte")]
@@ -35,7 +35,7 @@ pub enum WireError {
     #[error("mode change {0:#04x} is not defined")]
     ModeChange(u8),
     /// A set-up message with an unsupported version.
-    #[error("version {major}.{minor} is not spoken here")]
+    #[error("version {major}.{minor} is not supported")]
     Version {
         /// Major version.
         major: u8,
@@ -49,7 +49,7 @@ pub enum WireError {
     #[error("an IPv4 address with bytes in front of it")]
     Ipv4Padding,
     /// A set-up message that permits no advertisement; at least one is required.
-    #[error("the peer takes no advertisement at all")]
+    #[error("the peer accepts no advertisement")]
     NoAdverts,
     /// Receive buffers too small for any payload.
     #[error("receive buffers of {0} bytes hold no payload")]

@@ -57,7 +57,8 @@ impl Exchange {
         }
     }
 
-    /// Called when RdmaWrCompl was received. Returns the memory, which the peer no longer writes.
+    /// Called when RdmaWrCompl was received. Returns the memory, to which the peer no longer
+    /// writes.
     pub(crate) fn on_written(&mut self, bytes: u32) -> Result<SinkAdvert, ProtocolError> {
         let len = self.offered.front().map_or(0, |advert| advert.len);
         if bytes == 0 || bytes > len {
@@ -79,13 +80,14 @@ impl Exchange {
         used
     }
 
-    /// Called when the next bytes of the stream are transferred in another way than into the memory
-    /// whose advertisements were not sent yet. Returns that memory.
+    /// Called when the next bytes of the stream are not placed in the memory whose advertisements
+    /// have not been sent yet. Returns that memory.
     pub(crate) fn on_overtaken(&mut self) -> VecDeque<SinkAdvert> {
         std::mem::take(&mut self.unsent)
     }
 
-    /// Called when SinkCancelAck was received. Returns the memory, which the peer does not write.
+    /// Called when SinkCancelAck was received. Returns the memory, to which the peer does not
+    /// write.
     pub(crate) fn on_cancel_ack(&mut self) -> Result<VecDeque<SinkAdvert>, ProtocolError> {
         if self.cancel != Cancel::Sent {
             return Err(ProtocolError::Unexpected(Mid::SinkCancelAck));
