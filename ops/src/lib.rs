@@ -17,7 +17,7 @@
 //! | `trace`, `explain` | the steps of a decision, and a decision without a connection |
 //! | `connect` | asks the peer, tries the protocols, falls back before the first byte |
 //! | `local` | the address at which a service listens |
-//! | `user` | user numbers that the kernel reports |
+//! | `user` | user ids that the kernel reports |
 //! | `switch` | the state that all sockets share: rules, routes, answers of peers, the port mapper |
 //!
 //! A socket that stays on TCP is the program's own kernel socket: no code of this crate runs on its

@@ -278,8 +278,8 @@ impl PortMapperService {
             // them.
             match epoll::wait(&self.set, &mut [nothing][..], timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
-                // The program has closed our descriptors, as a program that closes all numbers
-                // does. Continuing would be a busy loop.
+                // The program has closed our descriptors, for example with all its descriptors.
+                // Continuing would be a busy loop.
                 Err(_) => return,
             }
             if switch.wake.is_lost() {

@@ -1,10 +1,10 @@
-//! User numbers that the kernel reports for sockets and processes.
+//! User ids that the kernel reports for sockets and processes.
 
-/// The user number that stands for all users that this user namespace does not map
+/// The user id that stands for all users that this user namespace does not map
 /// (`user_namespaces(7)`), unless the administrator has changed it.
 const OVERFLOW: u32 = 65534;
 
-/// Returns true if the number stands for one user here. Two sockets with another number may belong
+/// Returns true if the id stands for one user here. Otherwise two sockets with this id may belong
 /// to different users.
 #[must_use]
 pub fn is_one_user(number: u32) -> bool {

@@ -94,7 +94,8 @@ impl KernelSockets for Sockets {
         if sockopt::socket_linger(tcp) == Ok(Some(Duration::ZERO)) {
             return Err(Reason::Option("SO_LINGER"));
         }
-        // Peers of other users would close their connections, and the program would accept them.
+        // Peers of other users would not trust the listener: they would close the connections,
+        // which the program would then accept.
         let owner = fstat(tcp).map_err(Reason::Failed)?.st_uid;
         let user = geteuid();
         if !user.is_root() && user.as_raw() != owner {

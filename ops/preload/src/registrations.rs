@@ -1,8 +1,8 @@
-//! The `epoll` sets of this process that watch a descriptor, from the lists of the kernel.
+//! The `epoll` sets of this process that watch a descriptor, read from `/proc`.
 //!
 //! A program may add a socket to a set and connect it afterwards (nginx does). Recording the events
-//! of every `epoll_ctl` would slow down native sockets, so the events are read from `/proc`. This
-//! library records only which descriptors are sets, and which descriptors were added to a set.
+//! of every `epoll_ctl` would slow down native sockets, so the kernel's lists are read instead.
+//! This library records only which descriptors are sets, and which descriptors were added to a set.
 //! Searching `/proc` for sets would cost a thousand connections a million reads.
 
 use std::ffi::c_int;

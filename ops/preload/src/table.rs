@@ -410,7 +410,7 @@ pub(crate) fn undecided(fd: c_int) -> Option<Arc<dyn Undecided>> {
 }
 
 /// Waits until a socket that connects without blocking has its final kernel object and entry. Calls
-/// that would pass the present one on to other numbers or processes wait so.
+/// that would pass the present object on to other descriptors or processes wait here first.
 #[inline]
 pub(crate) fn settle(fd: c_int) {
     if let Some(undecided) = undecided(fd) {
@@ -448,8 +448,8 @@ pub(crate) fn insert(fd: c_int, entry: Entry) -> Result<Option<Entry>, Entry> {
     Ok(before)
 }
 
-/// Lists a TCP socket until its descriptor is closed, and returns the former entry. Allocates no
-/// memory, once there was an entry for a number of similar size.
+/// Lists a TCP socket until its descriptor is closed, and returns the former entry. Allocates
+/// memory only if the descriptor is the first of its chunk of the table.
 pub(crate) fn list(fd: c_int, record: NativeRecord) -> Option<Entry> {
     let slot = slot(fd)?;
     let former = slot.record.swap(record.into_number(), Ordering::AcqRel);

@@ -228,8 +228,8 @@ impl OffloadListener for SdpListener {
         let service = self.service();
         loop {
             self.admit(&mut pending);
-            // Read before places become free, because peers may wait in the kernel for these
-            // places.
+            // Read before entries become free, because peers may wait in the kernel for these
+            // entries.
             let was_full = pending.is_full(self.room);
             pending.answer_offers(&service);
             pending.answer(&service);

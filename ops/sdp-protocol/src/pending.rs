@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A connection that exceeds its time limit is closed, and its peer continues over TCP. Without the
-//! limit, a stopped or hostile peer would occupy a place of the backlog for ever.
+//! limit, a stopped or hostile peer would occupy an entry of the backlog for ever.
 
 use std::io;
 use std::net::SocketAddr;

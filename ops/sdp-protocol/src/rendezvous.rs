@@ -5,7 +5,7 @@
 //! first, and its Hello; the accepting end chooses an adapter. All fields are big-endian.
 //!
 //! ```text
-//! both    0  "SDPr"   4  version 1   5  kind   6  length of the whole, 16 bits
+//! both    0  "SDPr"   4  version 1   5  kind   6  length of the message, 16 bits
 //! offer   8  number of adapters, 32 bits   12  adapters, 4 bytes each: kind, 24 bits of zero
 //!            after them  Hello (SDP, 92 bytes)
 //! answer  8  choice   9  adapter of the offer   10  reason   11  address family, 4 or 6
@@ -222,7 +222,7 @@ fn array_at<const N: usize>(bytes: &[u8; ANSWER_LEN], at: usize) -> [u8; N] {
     array
 }
 
-/// Checks a header, and returns the length of its message.
+/// Checks a header, and returns the length that it states for its message.
 fn stated_len(header: &[u8]) -> Result<usize, Malformed> {
     if header[..4] != *MAGIC {
         return Err(Malformed::Other);

@@ -16,7 +16,7 @@
 //! loaded into other programs, ahead of their C library.
 //!
 //! - [`NetStack`] is the entry point; `events` receives notifications
-//! - `route`, `device`, `address`, `neighbour`, `port`, `rdma` and `listening` are one subject each
+//! - `route`, `device`, `address`, `neighbour`, `rdma` and `listening` cover one subject each
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The entry point of this crate: routes, addresses, devices and their changes.
+//! The entry point of this module: routes, addresses, devices and their changes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

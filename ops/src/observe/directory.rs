@@ -1,8 +1,8 @@
 //! The directories of pages: one for each user below `/dev/shm`, with a file for each process.
 //!
 //! `/dev/shm` is writable for all users, so names there are not trusted. A directory is used if it
-//! is no link, belongs to the user in its name and is closed to all others. A file is used if it is
-//! no link and a plain file of the same user.
+//! is not a link, belongs to the user in its name and is closed to all others. A file is used if it
+//! is a regular file of the same user and not a link.
 
 use std::ffi::{CStr, OsString};
 use std::fmt;
@@ -140,8 +140,8 @@ impl Directory {
         openat(&self.fd, name.to_string(), flags, Mode::RUSR | Mode::WUSR)
     }
 
-    /// Opens a page for reading. Returns `None` if it does not exist or is no plain file of the
-    /// owner.
+    /// Opens a page for reading. Returns `None` if it does not exist or is not a regular file
+    /// of the owner.
     #[must_use]
     pub fn read(&self, name: Name) -> Option<Opened> {
         // NONBLOCK, because opening a pipe of this name would wait for a writer.

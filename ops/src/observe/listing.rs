@@ -36,7 +36,7 @@ pub struct Process {
 pub struct Listing {
     /// The processes, sorted by process id.
     pub processes: Vec<Process>,
-    /// Files that are no pages of living processes: user, name and fault.
+    /// Files that are not pages of living processes: user, name and fault.
     pub faults: Vec<(u32, Name, Fault)>,
 }
 

@@ -10,9 +10,9 @@ use rustix::process::Pid;
 pub enum ProcessState {
     /// The process runs.
     Running,
-    /// The process has ended, or its number belongs to another process.
+    /// The process has ended, or its process id was reused.
     Over,
-    /// This machine does not permit finding out.
+    /// The state cannot be determined on this machine.
     Unknown,
 }
 
@@ -65,7 +65,7 @@ pub fn of(pid: u32, then: u64) -> ProcessState {
     }
 }
 
-/// Returns whether a process maps a file, or `None` if the caller may not find out.
+/// Returns whether a process maps a file, or `None` if the caller may not inspect the process.
 #[must_use]
 pub fn maps(pid: u32, identity: (u64, u64)) -> Option<bool> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;

@@ -13,20 +13,20 @@ use crate::observe::layout::{
 };
 use crate::observe::state::State;
 
-/// The reason for which a file is no page.
+/// The reason why a file is not a valid page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The file is too short, or its header was never completed.
     #[error("it is not complete")]
     Incomplete,
     /// The file begins with another magic number.
-    #[error("it is no page of sockets")]
+    #[error("it is not a page of sockets")]
     Foreign,
     /// Another version of the library wrote the file.
-    #[error("it has layout {0} and this program knows {VERSION}; use the opsrun of that library")]
+    #[error("it has layout {0}, this program reads {VERSION}; use the opsrun of that library")]
     Version(u32),
     /// The process in the header is not the one in the file's name.
-    #[error("its name and its contents speak of different processes")]
+    #[error("its name and its header refer to different processes")]
     Process,
     /// The process belongs to another user.
     #[error("it belongs to another user's process")]
@@ -108,7 +108,7 @@ impl Snapshot {
     /// happened meanwhile.
     ///
     /// # Errors
-    /// Fails if the bytes are no page.
+    /// Fails if the bytes are not a page.
     pub fn parse(before: &[u8], bytes: &[u8], after: &[u8]) -> Result<Self, Fault> {
         let long = |at| number(bytes, at).ok_or(Fault::Incomplete);
         let short = |at| half(bytes, at).ok_or(Fault::Incomplete);

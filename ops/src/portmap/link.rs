@@ -19,7 +19,7 @@ const ADDRESS_LEN: usize = 1 + 16 + 2;
 /// The operation, the service, the mapped address.
 const RECORD_LEN: usize = 1 + 2 * ADDRESS_LEN;
 
-/// The packet of a server that refuses a client. It is no record of a client.
+/// The packet of a server that refuses a client. It is not a record of a client.
 const REFUSAL: u8 = 0;
 
 /// A message of a client.
@@ -36,7 +36,7 @@ pub(super) enum Record {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Received {
     Record(Record),
-    /// A packet that is no record: from a server, its refusal.
+    /// A packet that is not a record. From a server, this is its refusal.
     Nonsense,
     /// No packet is queued.
     Nothing,

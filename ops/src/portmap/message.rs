@@ -42,17 +42,17 @@ pub struct Message {
     mapped_ip: Option<IpAddr>,
 }
 
-/// The reason for which bytes are no message.
+/// The reason why bytes are not a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// The length is that of no message.
-    #[error("{0} bytes are no port mapper message")]
+    /// No message has this length.
+    #[error("{0} bytes are not a port mapper message")]
     Length(usize),
     /// A later version of the protocol.
-    #[error("version {0} of the port mapper protocol is not known, only 0 is")]
+    #[error("version {0} of the port mapper protocol is not supported, only 0 is")]
     Version(u8),
     /// Neither IPv4 nor IPv6.
-    #[error("IP version {0} is none")]
+    #[error("IP version {0} is neither 4 nor 6")]
     IpVersion(u8),
 }
 
@@ -132,7 +132,7 @@ impl Message {
     /// Reads a datagram.
     ///
     /// # Errors
-    /// Fails if the bytes are no message. A Request may omit the mapped address.
+    /// Fails if the bytes are not a message. A Request may omit the mapped address.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let malformed = Malformed::Length(bytes.len());
         let (head, rest) = bytes.split_first_chunk::<SHORT_LEN>().ok_or(malformed)?;

@@ -70,9 +70,9 @@ impl User {
 }
 
 impl Limits {
-    /// Returns the limits of this process. Other users must not use up its descriptors, nor the
-    /// range at the upper end of its numbers where all descriptors of the library are: a quarter of
-    /// the numbers.
+    /// Returns the limits of this process. Other users must not exhaust its descriptors. The
+    /// library keeps all its descriptors in the upper quarter of the range, which must not be
+    /// exhausted either.
     pub(super) fn now() -> Self {
         let numbers = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         Self::within(usize::try_from(numbers).unwrap_or(usize::MAX))

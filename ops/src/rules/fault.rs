@@ -26,16 +26,16 @@ pub enum Reason {
     #[error("the {0} is missing; write `use TARGET ROLE PROGRAM ADDRESS:PORT [KEY=VALUE ...]`")]
     Missing(&'static str),
     /// A target that does not exist.
-    #[error("unknown target `{0}`; one of tcp, both, offload, sdp, local")]
+    #[error("unknown target `{0}`; write one of tcp, both, offload, sdp, local")]
     Target(String),
     /// A role that does not exist.
-    #[error("unknown role `{0}`; one of listen, server, connect, client")]
+    #[error("unknown role `{0}`; write one of listen, server, connect, client")]
     Role(String),
     /// A program pattern with an unclosed `[` or a trailing `\`.
     #[error("`{0}` is no program pattern: a `[` needs a `]`, and a `\\` something after it")]
     Glob(String),
     /// The text has no colon between address and port.
-    #[error("`{0}` has no port; write ADDRESS:PORT, `*:*` for every one")]
+    #[error("`{0}` has no port; write ADDRESS:PORT, or `*:*` for every address and port")]
     NoPort(String),
     /// Not an address.
     #[error("`{0}` is no address; write `*`, 192.0.2.0/24 or [2001:db8::]/32")]
@@ -58,7 +58,7 @@ pub enum Reason {
     #[error("`{0}` is no KEY=VALUE; a rule ends with its address and settings")]
     NoSetting(String),
     /// A key that is not a setting of rules.
-    #[error("unknown setting `{0}`; one of protocol, user, interface, within, PROTOCOL.KEY")]
+    #[error("unknown setting `{0}`; write one of protocol, user, interface, within, PROTOCOL.KEY")]
     Key(String),
     /// A key that no offload protocol has.
     #[error("unknown setting `{key}`; offload protocols have {known}")]

@@ -51,7 +51,7 @@ pub(crate) struct EventThread {
     soon: Mutex<Vec<Arc<dyn EventHandler>>>,
     /// Readable if `soon` has a handler and the thread may be asleep.
     wakeup: OwnDescriptor,
-    /// A function that the thread calls next, which a signal handler has left here; null: none.
+    /// A function that the thread calls next, which a signal handler has stored; null: none.
     for_handler: AtomicPtr<()>,
     thread: OnceLock<Result<(), Errno>>,
 }
@@ -62,8 +62,8 @@ thread_local! {
     static IS_EVENT_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns the event thread of this process, and starts it if necessary. On an error, descriptors
-/// or threads have run out, and sockets stay on TCP.
+/// Returns the event thread of this process, and starts it if necessary. An error means
+/// that no descriptor or thread is available; sockets then stay on TCP.
 pub(crate) fn event_thread() -> Result<&'static EventThread, Errno> {
     let found = EVENT_THREAD.load(Ordering::Acquire);
     // SAFETY: the pointer is null, or to a box that is never freed.
@@ -155,8 +155,8 @@ impl EventThread {
         }
     }
 
-    /// Makes the event thread call a function soon. A function that was left before and was not
-    /// called yet is forgotten.
+    /// Makes the event thread call a function soon. The function replaces an earlier one that has
+    /// not been called yet.
     fn run_for_handler(&self, work: fn()) {
         self.for_handler.store(work as *mut (), Ordering::Release);
         self.wake();
@@ -213,7 +213,7 @@ impl EventThread {
             let count = match epoll::wait(&self.set, &mut events[..], limit) {
                 Ok(count) => count,
                 Err(Errno::INTR) => continue,
-                // The program has closed the set, as a program does that closes all numbers.
+                // The program has closed the set, for example with all its descriptors.
                 Err(_) => return,
             };
             for event in &events[..count] {

@@ -164,7 +164,7 @@ fn close_shared() {
             Entry::Listener(_) | Entry::Local(_) | Entry::Listed(_) | Entry::Undecided(_) => false,
         };
         if is_shared && let Some(gone) = table::remove(fd) {
-            // The relay is notified that no number of this process names it.
+            // The relay is notified that no descriptor of this process refers to it.
             let _ = numbers::release(gone);
             let other = without_events.get_or_insert_with(socket_without_events);
             let flags = Flags::default();

@@ -152,7 +152,7 @@ pub(crate) unsafe fn name(
 }
 
 /// Receives where the two kinds of sockets differ in a flag. `None`: the call has no such flag, or
-/// the descriptor is no local connection.
+/// the descriptor is not a local connection.
 pub(crate) fn receive_differently(
     fd: c_int,
     len: impl FnOnce() -> usize,
@@ -172,7 +172,7 @@ pub(crate) fn receive_differently(
     })
 }
 
-/// Returns true for flags that a socket of `AF_UNIX` handles in another way than TCP.
+/// Returns true for flags that a socket of `AF_UNIX` handles differently from TCP.
 pub(crate) fn has_different_flag(flags: c_int) -> bool {
     flags & (libc::MSG_TRUNC | libc::MSG_ERRQUEUE) != 0
 }
@@ -188,7 +188,7 @@ fn receive_nothing(fd: c_int, flags: c_int) -> ssize_t {
 }
 
 /// Returns true if a receive from a local connection has failed because its wait has ended, by a
-/// timeout or a signal. For a receive of no bytes, this is no error of TCP, which returns 0.
+/// timeout or a signal. For a receive of no bytes, this is not an error over TCP, which returns 0.
 pub(crate) fn is_end_of_wait(fd: c_int, flags: c_int) -> bool {
     table::is_local(fd)
         && matches!(errno::get(), libc::EAGAIN | libc::EINTR)
@@ -208,7 +208,7 @@ fn discard(fd: c_int, len: usize, flags: c_int) -> ssize_t {
 }
 
 /// Returns the state of a local connection in this process, and makes it at the first use. `None`:
-/// the descriptor is no local connection.
+/// the descriptor is not a local connection.
 pub(crate) fn local_socket(fd: c_int) -> Option<Arc<LocalSocket>> {
     if let Some(Entry::Local(socket)) = table::entry(fd) {
         return Some(socket);

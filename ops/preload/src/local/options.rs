@@ -53,7 +53,7 @@ pub(crate) fn is_of_kind(level: c_int, name: c_int) -> bool {
 const LOOPBACK_MSS: c_int = 65_483;
 
 /// Answers an option that a socket of `AF_UNIX` refuses or answers in its own way. `None`: the
-/// descriptor is no local connection.
+/// descriptor is not a local connection.
 ///
 /// # Safety
 /// `value` and `len` are null or what the C call demands.
@@ -104,7 +104,7 @@ unsafe fn get_of_new(
     }
 }
 
-/// Performs an `ioctl` of TCP. `None`: the descriptor is no local connection.
+/// Performs an `ioctl` of TCP. `None`: the descriptor is not a local connection.
 ///
 /// # Safety
 /// `argument` is valid for the request.
@@ -143,7 +143,7 @@ fn state(fd: c_int) -> u8 {
     }
 }
 
-/// Sets an option that a socket of `AF_UNIX` refuses. `None`: the descriptor is no local
+/// Sets an option that a socket of `AF_UNIX` refuses. `None`: the descriptor is not a local
 /// connection.
 ///
 /// # Safety

@@ -57,8 +57,8 @@ pub(crate) fn is_on() -> bool {
     LIMIT_US.load(Ordering::Relaxed) != 0
 }
 
-/// Receives data that is there or arrives soon, by a call that takes flags. `None`: the caller must
-/// make the call as the program made it.
+/// Receives data that is available or arrives soon, by a call that takes flags. `None`: the caller
+/// must make the call as the program made it.
 #[inline]
 pub(crate) fn receive(
     fd: c_int,

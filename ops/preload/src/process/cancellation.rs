@@ -21,7 +21,7 @@ pub(crate) const CANCELLED: Errno = Errno::CANCELED;
 /// The number of threads that may be cancelled before the first of them has run.
 const THREADS_MAX: usize = 4096;
 
-/// The threads that were cancelled last, as a ring of atomic words. It has no lock, so signal
+/// The most recently cancelled threads, as a ring of atomic words. The ring has no lock, so signal
 /// handlers may read it, and a fork cannot leave a lock held in the child.
 static THREADS: [AtomicUsize; THREADS_MAX] = [const { AtomicUsize::new(0) }; THREADS_MAX];
 /// The number of threads that were ever cancelled.

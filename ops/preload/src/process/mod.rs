@@ -3,7 +3,7 @@
 //! | File | Contents |
 //! |---|---|
 //! | `mod` | the identity of the process: the owner of the table, a forked child, or a `vfork`ed child |
-//! | [`memory`] | the same without a system call, where possible |
+//! | [`memory`] | the same identity, checked without a system call where possible |
 //! | [`real`] | the C library's functions |
 //! | [`errno`] | `errno`, and results in the form of C functions |
 //! | [`guard`] | calls and threads of the stack itself, which stay on TCP |

@@ -37,8 +37,8 @@ use crate::tcp::names::Family;
 use crate::tcp::options::Options;
 use crate::{numbers, observing};
 
-/// The time that a settling call waits after the last moment at which the attempt should have
-/// ended, because the thread may have no processor.
+/// The time for which a call waits for an attempt beyond the attempt's deadline, because the event
+/// thread may not be scheduled in time.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The marks of the descriptors in the set of an attempt.

@@ -39,7 +39,8 @@ use crate::tcp::{made, tcp_only};
 use crate::{local, numbers, switch};
 
 /// The time that a call on a non-blocking socket waits for the answer of the peer's port mapper. In
-/// most networks the answer takes less, and an absent service then costs no exchange of sockets.
+/// most networks the answer takes less. If the service is not offered, the program's socket is then
+/// never replaced by a pair.
 const BRIEFLY: Duration = Duration::from_millis(2);
 
 /// The result of the program's `connect`.

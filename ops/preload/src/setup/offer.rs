@@ -152,7 +152,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Returns `None` if the socket is no TCP socket, or this process offloads no sockets.
+    /// Returns `None` if the socket is not a TCP socket, or this process offloads no sockets.
     fn of(socket: BorrowedFd<'_>) -> Option<Self> {
         let (family, service) = local_of(socket)?;
         Some(Self {

@@ -10,12 +10,12 @@
 //! | `TCP_FASTOPEN`, `TCP_FASTOPEN_CONNECT` | `EINVAL` if the program sets them, as on a connection over TCP |
 //! | `SO_PEERNAME` | the peer's address |
 //! | `SO_PEEK_OFF` | `EOPNOTSUPP`, as in kernels whose TCP lacks it |
-//! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | as all other options, and applied if the protocol runs over TCP |
-//! | `SO_SNDBUF` | as all other options, and bounds the bytes that the protocol queues |
+//! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | stored like all other options, and applied if the protocol runs over TCP |
+//! | `SO_SNDBUF` | stored like all other options, and bounds the bytes that the protocol queues |
 //! | all other options of TCP | stored in and answered by the TCP socket that the program made |
 //!
-//! For the last row each offloaded socket keeps that TCP socket: the kernel itself checks and
-//! stores the options.
+//! Each offloaded socket keeps that TCP socket, so that the kernel itself checks and stores the
+//! options.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -56,20 +56,20 @@ impl Identity {
             (SOL_SOCKET, SO_PROTOCOL) => IPPROTO_TCP,
             (SOL_SOCKET, SO_ACCEPTCONN) => 0,
             (SOL_SOCKET, SO_PEERNAME) => {
-                // SAFETY: the caller answers for both pointers.
+                // SAFETY: the caller guarantees that both pointers are null or valid.
                 return unsafe { write_peer_name(self.peer, self.family, value, len) };
             }
-            // SAFETY: the caller answers for both pointers.
+            // SAFETY: the caller guarantees that both pointers are null or valid.
             (IPPROTO_TCP, TCP_INFO) => return unsafe { write_info(TCP_ESTABLISHED, value, len) },
             _ if is_refused(level, name) => return Err(Errno::NOPROTOOPT),
             _ => {
                 let fd = self.options().native().as_raw_fd();
-                // SAFETY: the caller answers for both pointers.
+                // SAFETY: the caller guarantees that both pointers are null or valid.
                 let result = unsafe { real::getsockopt(fd, level, name, value, len) };
                 return if result == 0 { Ok(()) } else { Err(last()) };
             }
         };
-        // SAFETY: the caller answers for both pointers.
+        // SAFETY: the caller guarantees that both pointers are null or valid.
         unsafe { write_number(number, value, len) }
     }
 
@@ -91,7 +91,7 @@ impl Identity {
             // The error of kernels whose TCP has no such option. The option would have no effect.
             return Err(Errno::OPNOTSUPP);
         }
-        // SAFETY: the caller answers for the value.
+        // SAFETY: the caller guarantees that `value` is null or points to `len` bytes.
         unsafe { self.options().set(level, name, value, len) }
     }
 }
@@ -175,7 +175,7 @@ impl Socket {
     ) -> Result<(), Errno> {
         if name == SO_ERROR {
             let error = self.take_error(fd);
-            // SAFETY: the caller answers for both pointers.
+            // SAFETY: the caller guarantees that both pointers are null or valid.
             return unsafe { write_number(error, value, len) };
         }
         let state = self.observer.state();
@@ -186,7 +186,7 @@ impl Socket {
             (false, true) => TCP_CLOSE_WAIT,
             (true, true) => TCP_CLOSE,
         };
-        // SAFETY: the caller answers for both pointers.
+        // SAFETY: the caller guarantees that both pointers are null or valid.
         unsafe { write_info(state, value, len) }
     }
 }

@@ -11,15 +11,22 @@
 //! As [`AdaptiveSpin`] decides, calls after a poll that finds nothing sleep at once.
 //!
 //! From the first poll of a stream until the thread sleeps, the stream's descriptor shows new
-//! events only when the thread polls. So `epoll_ctl`, `fork` and waits by number call [`end_all`]
-//! first. A thread that waits by an instruction of its own, or for a descriptor that another thread
-//! polls, sees the events some 20 ms late, once. If a poll finds an event that the wait of the
-//! thread does not report, another thread waits for it, and the polls end.
+//! events only when the thread polls. So `epoll_ctl`, `fork` and waits through `syscall` call
+//! [`end_all`] first. A thread that waits by a system call instruction of its own, or for a
+//! descriptor that another thread polls, sees the events some 20 ms late, once. If a poll finds an
+//! event that the wait of the thread does not report, another thread waits for it, and the polls
+//! end.
 //!
-//! System calls of a call that polls: two for the signal mask, one in 16 polls that yields, one
-//! more in 16 polls that asks the kernel (a wait), one that shows a found event (a wait), and those
-//! of the provider's poll. RDMA devices are polled without a system call. A wait that ends polls
-//! but does not poll itself makes the two for the signal mask.
+//! A call that polls makes these system calls:
+//!
+//! - two to block and unblock signals;
+//! - one in each round of 16 polls, to yield the processor;
+//! - in a wait, one more in each round, to ask the kernel for other events, and one to show an
+//!   event that a poll has found;
+//! - those of the provider's poll. RDMA devices are polled without a system call.
+//!
+//! A wait that ends polls but does not poll itself makes the two calls to block and unblock signals
+//! only.
 
 use std::cell::Cell;
 use std::ffi::c_int;

@@ -12,8 +12,8 @@
 //! | `TCP_FASTOPEN_CONNECT`, `TCP_SAVE_SYN`, `TCP_REPAIR` | they concern segments |
 //! | `TCP_MD5SIG`, TCP-AO | no offload protocol signs its packets |
 //!
-//! A socket of `IPPROTO_MPTCP` is no TCP socket and is not handled by the switch. A socket with a
-//! foreign address (`IP_TRANSPARENT`, `IP_FREEBIND`) stays on TCP because it has no route of its
+//! A socket of `IPPROTO_MPTCP` is not a TCP socket and is not handled by the switch. A socket with
+//! a foreign address (`IP_TRANSPARENT`, `IP_FREEBIND`) stays on TCP because it has no route of its
 //! own.
 
 use std::ffi::c_int;
