@@ -41,7 +41,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     let known = targets(workspace.root())?;
     let chosen = match &options.target {
         Some(name) if known.contains(name) => vec![name.clone()],
-        Some(name) => bail!("no target {name}; there are {}", known.join(", ")),
+        Some(name) => bail!("no target {name}; the targets are {}", known.join(", ")),
         None => known,
     };
     let version = Job::cargo(workspace, "cargo-fuzz", "fuzz --version").run()?;

@@ -68,7 +68,7 @@ impl Contender {
     pub(crate) fn seen_ping(&mut self, raw: &mut RawLink, case: Case, count: u64) -> Result<f64> {
         match self {
             Self::Dat(link) => link.seen_ping(raw, case, count),
-            Self::Sdp(_) => bail!("{case} is not of streams"),
+            Self::Sdp(_) => bail!("{case} cannot be measured on an SDP stream"),
         }
     }
 
@@ -77,7 +77,7 @@ impl Contender {
     pub(crate) fn watch(&mut self, raw: &mut RawLink, case: Case, count: u64) -> Result<()> {
         match self {
             Self::Dat(link) => link.watch(raw, case, count),
-            Self::Sdp(_) => bail!("{case} is not of streams"),
+            Self::Sdp(_) => bail!("{case} cannot be measured on an SDP stream"),
         }
     }
 

@@ -99,7 +99,7 @@ fn lead(args: &Args) -> Result<()> {
     let mut tally = Tally::new(cpus.spare.is_some());
     for (wire, contender, rows) in sessions(rows) {
         session.measure(wire, contender, &rows, &mut tally)?;
-        // An interrupted run leaves the places that are complete.
+        // The files of an interrupted run have the places that are complete.
         files.write(tally.results(), plan, false)?;
     }
     files.write(tally.results(), plan, true)?;

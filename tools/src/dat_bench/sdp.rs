@@ -103,7 +103,7 @@ impl SdpLink {
                 (0..count).try_for_each(|_| end.send(message))?;
                 end.receive(&mut message[..1])
             }
-            work => bail!("{work:?} is no work of a stream"),
+            work => bail!("{work:?} cannot be measured on an SDP stream"),
         }
     }
 
@@ -120,7 +120,7 @@ impl SdpLink {
                 end.drain(buffer, case.size as u64 * count)?;
                 end.send(&[0])
             }
-            work => bail!("{work:?} is no work of a stream"),
+            work => bail!("{work:?} cannot be measured on an SDP stream"),
         }
     }
 

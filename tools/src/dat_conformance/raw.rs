@@ -99,7 +99,7 @@ pub(crate) fn evd_wait_nowhere(evd: DatEvdHandle) -> Result<()> {
 /// The attributes of a region.
 pub(crate) fn lmr_query(lmr: DatLmrHandle) -> Result<DatLmrParam> {
     let mut param = DatLmrParam::zeroed();
-    // SAFETY: whether the handle is live is for the provider to see; the out-pointer is writable.
+    // SAFETY: the provider checks whether the handle is live; the out-pointer is writable.
     let code = unsafe { (library()?.dat_lmr_query)(lmr, DAT_LMR_FIELD_ALL, &mut param) };
     check("dat_lmr_query", code)?;
     Ok(param)
@@ -155,8 +155,8 @@ pub(crate) fn lmr_create(kit: &Kit, ty: DatMemType, len: DatVlen) -> Result<()> 
 /// permit.
 pub(crate) fn ep_create(kit: &Kit, pz: DatPzHandle, connect: DatEvdHandle) -> Result<DatEpHandle> {
     let mut ep = DAT_HANDLE_NULL;
-    // SAFETY: the adapter is live, the out-pointer writable, and the other handles are for the
-    // provider to judge.
+    // SAFETY: the adapter is live and the out-pointer writable; the provider checks the other
+    // handles.
     let code = unsafe {
         (library()?.dat_ep_create)(
             kit.ia.as_raw(),
@@ -202,8 +202,8 @@ pub(crate) fn post_send(ep: &Ep, mut segment: DatLmrTriplet, cookie: u64) -> dat
     let cookie = DatContext::from_u64(cookie);
     let library = Library::get()?;
     let (post, flags) = (library.dat_ep_post_send, DAT_COMPLETION_DEFAULT_FLAG);
-    // SAFETY: the endpoint is live and the list of one segment readable; that the segment names
-    // memory that it must not reach is for the provider to see.
+    // SAFETY: the endpoint is live and the list of one segment readable; the provider checks that
+    // the endpoint may access the segment.
     let code = unsafe { post(ep.as_raw(), 1, &mut segment, cookie, flags) };
     outcome("dat_ep_post_send", code)
 }

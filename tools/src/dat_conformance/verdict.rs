@@ -71,7 +71,7 @@ impl Verdict {
             None if text == "ok" => Ok(Self::Ok),
             Some(("failed", why)) => Ok(Self::Failed(why.to_owned())),
             Some(("lacks", what)) => Ok(Self::Lacks(what.to_owned())),
-            _ => bail!("{text:?} is no verdict"),
+            _ => bail!("{text:?} is not a verdict"),
         }
     }
 }

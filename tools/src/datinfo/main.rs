@@ -1,7 +1,7 @@
 //! Lists the interface adapters of the DAT registry, and checks the configuration of this host.
 //!
 //! - `tool_args::datinfo` the command line
-//! - `check` the check of the configuration: what is wrong, and how to mend it
+//! - `check` the check of the configuration: what is wrong, and how to fix it
 //! - `lines.rs` the result of each line of the registry file, and why a line is not used
 //! - `fields.rs` attributes as names and values
 //! - `names.rs` enums and flags by their C names

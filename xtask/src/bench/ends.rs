@@ -269,8 +269,9 @@ fn hold(count: u32) -> Result<()> {
     Ok(())
 }
 
-/// Makes rounds of the calls of an event loop, none of which has anything to do: the set watches
-/// the socket anew, the wait finds nothing, and the socket sends and receives nothing.
+/// Makes rounds of the calls of an event loop, none of which has anything to do: the socket is
+/// added to the set and removed again, the wait between finds nothing, and the socket sends and
+/// receives nothing.
 fn call(count: u32) -> Result<()> {
     let listener = listen(0)?;
     let mut end = dial(listener.local_addr()?.port())?;

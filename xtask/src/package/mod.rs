@@ -190,7 +190,7 @@ impl Epoch {
         };
         let seconds = seconds.trim().to_owned();
         let is_number = !seconds.is_empty() && seconds.bytes().all(|it| it.is_ascii_digit());
-        ensure!(is_number, "SOURCE_DATE_EPOCH is no number: {seconds}");
+        ensure!(is_number, "SOURCE_DATE_EPOCH is not a number: {seconds}");
         let mut date = Command::new("date");
         date.args(["-u", "-R", "-d", &format!("@{seconds}")]);
         Ok(Self {

@@ -2,8 +2,8 @@
 //!
 //! The tests of such a suite change state of their process, such as its environment or its limit of
 //! descriptors, so that two of them cannot run in one process at the same time. Most of them wait
-//! most of their time. cargo-nextest runs tests in this way too, but every fresh
-//! machine would have to install it from the network before the gate can run.
+//! most of their time. cargo-nextest runs tests in this way too, but every fresh machine
+//! would have to install it from the network before it could run the tests.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;

@@ -2,7 +2,8 @@
 //!
 //! - `text.rs`: line width, marks of unfinished work, paths of one machine.
 //! - `rust.rs`: length of files and functions.
-//! - `words.rs`: the first words of doc comments, and words that no comment or document has.
+//! - `words.rs`: the first words of doc comments, and words that no comment or document may
+//!   contain.
 //! - `modules.rs`: `.rs` files that no target reaches.
 //! - `tables.rs`: tables of modules from which one is missing.
 //! - `dependencies.rs`: dependencies that no source names.

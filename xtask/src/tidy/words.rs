@@ -4,10 +4,10 @@
 //! begins with one of [`REFUSED_FIRST`] makes its reader guess the noun. A comment or a document
 //! with one of [`REFUSED`] has a word of everyday speech where the field has a term.
 
-/// First words that no doc comment has.
+/// Words with which no doc comment may begin.
 const REFUSED_FIRST: [&str; 4] = ["What ", "Whether ", "Who ", "The same "];
 
-/// Words that no line of a comment or of a document has, and words to write instead.
+/// Words that no comment and no document may contain, each with the words to write instead.
 const REFUSED: [(&str, &str); 17] = [
     ("tell", "notify, report"),
     ("tells", "notifies, reports"),

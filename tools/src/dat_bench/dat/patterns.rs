@@ -37,7 +37,7 @@ impl DatLink {
             Work::UnattendedPing => bail!("{case} also needs the other connection"),
             Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,
             Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite(_) => {
-                bail!("{case} is of streams")
+                bail!("{case} is measured on an SDP stream, not on a DAT endpoint")
             }
         }
         self.finish()
@@ -64,7 +64,7 @@ impl DatLink {
             Work::UnattendedWrite | Work::UnattendedRead => {}
             Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,
             Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite(_) => {
-                bail!("{case} is of streams")
+                bail!("{case} is measured on an SDP stream, not on a DAT endpoint")
             }
         }
         self.finish()

@@ -117,7 +117,7 @@ fn grows(receiver: Receiver, side: &mut Side<'_>) -> Result<()> {
 fn overflows(receiver: Receiver, side: &mut Side<'_>) -> Result<()> {
     let event = expect::async_error(&receiver.kit.ia.async_evd(), side)?;
     let is_overflow = event.kind == AsyncKind::EvdOverflow;
-    ensure!(is_overflow, "{event:?} is no overflow");
+    ensure!(is_overflow, "{event:?} is not an overflow event");
     let is_ours = event.object == receiver.small.id();
     ensure!(is_ours, "{event:?} names another object");
     side.barrier("over")

@@ -1,4 +1,4 @@
-//! The check of the configuration: what is wrong with DAT on this host, and how to mend it.
+//! The check of the configuration: what is wrong with DAT on this host, and how to fix it.
 //!
 //! Each file checks one subject. A check reads the host through [`Host`] or takes the values to be
 //! judged as arguments, so that its tests need no second machine.

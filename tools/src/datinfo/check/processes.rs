@@ -16,8 +16,8 @@ const YAMA: &str = "proc/sys/kernel/yama/ptrace_scope";
 /// The word that is read: a process that was forked has it at the same address.
 static WORD: u64 = 0x6461_7469_6e66_6f21;
 
-/// Reads a word of one child process in another child process. Returns the error of
-/// `process_vm_readv(2)`, or of the attempt; the outer error is that of the attempt.
+/// Reads a word of one child process in another child process. The inner result is that of
+/// `process_vm_readv(2)`. The outer error means that the child processes could not be run.
 ///
 /// This process must have one thread.
 pub(super) fn probe() -> io::Result<io::Result<()>> {
