@@ -1,6 +1,6 @@
 /*
- * Calls for connections that OFA's library declares and lacks: common service points, handoff of a
- * request, connecting like another endpoint, counting receives.
+ * Calls for connections: a common service point that was freed, the receives that an endpoint
+ * holds, and the status of an endpoint.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

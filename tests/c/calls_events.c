@@ -1,6 +1,6 @@
 /*
- * Calls for events: CNOs with a descriptor or an agent, changes of a queue's length, and the effect
- * of every completion flag at both ends.
+ * Calls for events: CNOs with a descriptor or an agent, unsignalled and solicited completions,
+ * signals during a wait, and counters.
  */
 #include <poll.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /*
- * The operations of the IB extension that work over iWARP: atomics and immediate data (RFC 7306),
- * counters that do not change, and queries of an adapter that is not open.
+ * Operations of the IB extension: counters that are stopped, and the query of an adapter that is
+ * not open.
  */
 #include "pair.h"
 

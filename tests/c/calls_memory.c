@@ -1,6 +1,6 @@
 /*
- * Calls for memory: windows that are bound, scoped and invalidated by the peer, reads into a
- * window, regions of regions, zero-based and shared memory.
+ * Calls for memory: windows for one endpoint, windows that the peer invalidates, regions of
+ * regions, zero-based and shared memory.
  */
 #include "pair.h"
 
@@ -33,7 +33,7 @@ static DAT_DTO_COMPLETION_STATUS write_part(struct kit *from, DAT_RMR_TRIPLET to
 	return event.event_data.dto_completion_event_data.status;
 }
 
-/* The same by reading from the peer into the first part. */
+/* Reads from the peer into the first part of `to` and returns the completion status. */
 static DAT_DTO_COMPLETION_STATUS read_part(struct kit *to, DAT_RMR_TRIPLET from)
 {
 	DAT_LMR_TRIPLET part = kit_part(to, 0, PART);

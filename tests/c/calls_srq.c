@@ -1,6 +1,6 @@
 /*
- * Shared receive queues: their counts, sizes and watermarks, and the events of an endpoint with
- * such a queue when its connection ends.
+ * Shared receive queues: their watermarks, and the event of an endpoint with such a queue when its
+ * connection ends.
  */
 #include "pair.h"
 
@@ -61,7 +61,7 @@ static DAT_ASYNCH_ERROR_EVENT_DATA async_error(struct kit *kit)
 	return event.event_data.asynch_error_event_data;
 }
 
-/* One event when fewer receives remain than the low watermark, and another one when set again. */
+/* One event when fewer receives remain than the low watermark, and another when it is set again. */
 static void low_watermark(void)
 {
 	struct pair pair;
@@ -92,7 +92,7 @@ static void low_watermark(void)
 	close_shared(&pair, srq);
 }
 
-/* The same mark as an attribute of a new queue. */
+/* The low watermark as an attribute of a new queue. */
 static void low_watermark_attribute(void)
 {
 	struct pair pair;

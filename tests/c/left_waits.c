@@ -719,7 +719,7 @@ static void numbers(void)
 	many_rounds(by_numbered_epoll);
 }
 
-/* The same for the sets of `select`. */
+/* Sets of `select` at invalid and misaligned addresses, and invalid arguments. */
 static void sets(void)
 {
 	struct timeval soon = {0, 10000}, none = {0, 0}, odd = {0, -1};

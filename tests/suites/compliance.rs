@@ -255,7 +255,7 @@ fn a_missing_test_is_detected() {
         "nothing",
         "calls::calls_events::there_is_no_such_trial",
         "ofa_tools::dapltest::NO_SUCH_TABLE",
-        // A table whose rows are no tests.
+        // A table whose rows are not tests.
         "ofa_tools::family::COUNTER_NAMES",
         // The trial belongs to another program.
         "calls::calls_connect::events_are_counted",

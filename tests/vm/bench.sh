@@ -6,7 +6,7 @@
 #   == CONTENDER          dat-bench's table of the contender follows
 #   perftest CASE: FIGURE in the unit of dat-bench's row of that name
 #
-# This script is not in `jobs`, because figures are no test. All addresses belong to this machine, so
+# This script is not in `jobs`, because figures are not a test. All addresses belong to this machine, so
 # TCP, and iWARP over TCP, uses the loopback device, whatever device has the address.
 rounds=${1:-3}
 work=/tmp/bench

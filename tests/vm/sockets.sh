@@ -4,7 +4,7 @@
 # stacks. `cargo xtask vm run tests/vm/sockets.sh [ROUNDS]` prints the medians as rows of
 # docs/rdma-performance.md. No process is bound to a processor, because those of opsrun have several threads.
 #
-# This script is not in `jobs`, because figures are no test.
+# This script is not in `jobs`, because figures are not a test.
 . "$(dirname "$0")/programs/sdp.sh"
 rounds=${1:-5} port=18900 listed= pings=${2:-3000} pieces=${3:-400}
 rsocket=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so

@@ -1,7 +1,7 @@
 //! The checker of recorded SDP connections: any bytes get a verdict, and the traces of the two ends
 //! get the verdict of a checker that sees both ends.
 //!
-//! Input: a byte for the kind. An odd one: the rest is a trace. An even one: the rest is a
+//! Input: a byte for the kind. If it is odd, the rest is a trace. If it is even, the rest is a
 //! conversation of steps, in each of which a side sends a message, or receives those in flight.
 //!
 //! The following must hold for a conversation. A message that keeps all rules keeps them in both

@@ -161,7 +161,7 @@ const LOCAL: &[(&str, &str)] = scripts! {
     peers_by_two_protocols_of_one_listener = "local/two_offers.py",
 };
 
-/// Scripts that apply only to protocols whose connections are no kernel sockets.
+/// Scripts that apply only to protocols whose connections are not kernel sockets.
 const BETWEEN: &[(&str, &str)] = scripts! {
     connecting_without_blocking = "connecting.py",
     a_connection_that_has_ended_has_no_peer = "names_at_the_end.py",

@@ -85,7 +85,7 @@ enum Provider {
     NotListed,
     /// A library, as a path or as a name for the loader.
     Library(&'static str),
-    /// A file that is no library.
+    /// A file that is not a library.
     NoLibrary,
     /// A device that this host does not have.
     NoDevice,

@@ -281,7 +281,7 @@ static void answer(void)
 	DAT_CR_PARAM param;
 
 	if (event.event_number != DAT_CONNECTION_REQUEST_EVENT)
-		abort_with("something else than a request");
+		abort_with("something other than a request");
 	must("dat_cr_query", dat_cr_query(cr, DAT_CR_FIELD_ALL, &param));
 	check_private_data(param.private_data, (size_t)param.private_data_size);
 	make_private_data(private_data, set.data);

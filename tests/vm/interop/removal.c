@@ -189,7 +189,7 @@ static int take_completion(int reposts)
 	if (dat_evd_wait(at.dto_evd, 100000, 1, &event, &more) != DAT_SUCCESS)
 		return 0;
 	if (event.event_number != DAT_DTO_COMPLETION_EVENT)
-		abort_with("something else than a completion");
+		abort_with("something other than a completion");
 	data = &event.event_data.dto_completion_event_data;
 	end = &ends[data->user_cookie.as_64];
 	if (end->ep != data->ep_handle)
@@ -418,7 +418,7 @@ static void move(const char *name, const char *host, unsigned port)
 				take_completion(0);
 		}
 		if (memcmp(source, sink, PIECE) || ends[2 * pair].flushed)
-			abort_with("what was moved is not there");
+			abort_with("the moved data is missing");
 	}
 	close_adapter();
 	printf("MOVED %s\n", name);
