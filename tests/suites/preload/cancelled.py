@@ -4,6 +4,9 @@ ends in the call, whatever the call waits for, and the connection continues."""
 import _thread
 
 BUFFER = ctypes.create_string_buffer(1 << 20)
+PARTS = (IoVec * 1)(IoVec(ctypes.addressof(BUFFER), 10))
+MESSAGES = (MMsgHdr * 1)()
+MESSAGES[0].hdr.iov, MESSAGES[0].hdr.iovlen = ctypes.cast(PARTS, ctypes.POINTER(IoVec)), 1
 
 
 def connected(host):
@@ -66,6 +69,8 @@ for host in ("127.0.0.1", "127.0.0.2"):
     cancelled_asleep(lambda: C.read(fd, BUFFER, 10))
     cancelled_asleep(lambda: C.recv(fd, BUFFER, 10, 0))
     cancelled_asleep(lambda: C.recvfrom(fd, BUFFER, 10, 0, None, None))
+    cancelled_asleep(lambda: C.recvmsg(fd, ctypes.byref(MESSAGES[0]), 0))
+    cancelled_asleep(lambda: C.recvmmsg(fd, MESSAGES, 1, 0, None))
     still_there(a, b)
     cancelled_asleep(lambda: C.accept(listener.fileno(), None, None))
     # The next connection can be accepted.
@@ -93,4 +98,7 @@ for host in ("127.0.0.1", "127.0.0.2"):
     # survive a thread that is cancelled at its next cancellation point, so this call sends none.
     fill(b)
     cancelled_asleep(lambda: C.write(fd, BUFFER, len(BUFFER)))
+    cancelled_asleep(lambda: C.writev(fd, PARTS, 1))
+    cancelled_asleep(lambda: C.sendmsg(fd, ctypes.byref(MESSAGES[0]), 0))
+    cancelled_asleep(lambda: C.sendmmsg(fd, MESSAGES, 1, 0))
 os._exit(0)
