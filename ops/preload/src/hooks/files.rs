@@ -8,11 +8,11 @@ use std::ffi::{c_int, c_uint};
 use std::os::fd::BorrowedFd;
 
 use libc::{EAGAIN, MSG_PEEK, SPLICE_F_NONBLOCK, off64_t, size_t, ssize_t};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::{alias, dispatch, offloaded, sending};
-use crate::process::{errno, real};
+use crate::process::{self, errno, real};
 use crate::sharing::exposing;
 use crate::socket::Socket;
 use crate::table;
@@ -20,7 +20,7 @@ use crate::table;
 const BUFFER: usize = 128 * 1024;
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile(
+pub unsafe extern "C-unwind" fn sendfile(
     to: c_int,
     from: c_int,
     at: *mut off64_t,
@@ -50,7 +50,7 @@ alias! {
 /// Hook of `splice`. From now on the pair behind the program's number carries the connection's
 /// bytes, so that the kernel can move them.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splice(
+pub unsafe extern "C-unwind" fn splice(
     from: c_int,
     from_at: *mut off64_t,
     to: c_int,
@@ -85,8 +85,8 @@ fn has_room(pipe: c_int) -> bool {
     let why = errno::get();
     // SAFETY: the kernel has just answered a call on the number, so it is open.
     let pipe = unsafe { BorrowedFd::borrow_raw(pipe) };
-    let mut set = [PollFd::from_borrowed_fd(pipe, PollFlags::OUT)];
-    let has_room = poll(&mut set, Some(&Timespec::default())) == Ok(1);
+    let shown = process::shown_events(pipe, PollFlags::OUT);
+    let has_room = shown.is_ok_and(|shown| !shown.is_empty());
     errno::set(why);
     has_room
 }

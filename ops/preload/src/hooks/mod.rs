@@ -3,11 +3,11 @@
 //!
 //! Hooks that move bytes, wait or accept make that decision without a stack frame, and jump; see
 //! [`jump`]. Processors mispredict a return through one more frame after a system call, because the
-//! kernel has overwritten the predictions. A hook of the calling
-//! convention `C` cannot jump: the compiler adds a landing pad that stops a panic, which needs a
-//! frame. A thread that is cancelled unwinds through the frames of a hook, and the compiler omits
-//! calls of functions of the convention `C` from the table that permits it. So all functions in
-//! which a thread may be cancelled have the convention `C-unwind`.
+//! kernel has overwritten the predictions. A hook of the calling convention `C` cannot jump: the
+//! compiler adds a landing pad that stops a panic, which needs a frame. A thread that is cancelled
+//! unwinds through the frames of a hook, and the compiler omits calls of functions of the
+//! convention `C` from the table that permits it. So all functions in which a thread may be
+//! cancelled have the convention `C-unwind`.
 //!
 //! The caller of a hook guarantees the contract of the C function with the same name: pointers are
 //! null or valid as that function demands, and lists have the given length. `SAFETY` comments in

@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use libc::{SO_ERROR, SOL_SOCKET, sockaddr, socklen_t};
 use ops_local_protocol::Addresses;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{connecting, dispatch, offloaded, unchanged};
 use crate::local;
 use crate::process::errno::{self, ToC};
-use crate::process::real;
+use crate::process::{self, real};
 use crate::setup::{offer, signal_driven};
 use crate::sharing::adopting;
 use crate::socket::identity::Identity;
@@ -62,12 +61,10 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 /// Refuses a call on a connection that has ended: the kernel permits `shutdown` and `getpeername`
 /// for a Unix socket, but not for a TCP socket.
 fn refuse_over(fd: BorrowedFd<'_>) -> Result<(), Errno> {
-    let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
-    poll(&mut set, Some(&Timespec::default()))?;
-    if set[0].revents().contains(PollFlags::HUP) {
-        return Err(Errno::NOTCONN);
+    match process::has_hung_up(fd) {
+        true => Err(Errno::NOTCONN),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Returns the addresses and options of an offloaded connection.

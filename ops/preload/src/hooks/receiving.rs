@@ -232,7 +232,7 @@ fn receive_no_name(message: &mut msghdr) {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmmsg(
+pub unsafe extern "C-unwind" fn recvmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: c_uint,

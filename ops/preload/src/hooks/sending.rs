@@ -48,6 +48,7 @@ jump! {
 
     fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t =
         if table::is_connection(fd) => write_vector_in_library;
+
     /// Hook of `sendmsg`. Descriptors that are passed to another process carry bytes from then on.
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t =
         if table::is_connection(fd) || message.as_ref().is_some_and(has_ignored) =>
@@ -219,7 +220,7 @@ unsafe fn send_without_ignored(fd: c_int, message: &msghdr, flags: c_int) -> ssi
 
 /// Hook of `sendmmsg`. Descriptors that are passed to another process carry bytes from then on.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmmsg(
+pub unsafe extern "C-unwind" fn sendmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: c_uint,
@@ -234,8 +235,6 @@ pub unsafe extern "C" fn sendmmsg(
     });
     // SAFETY: the caller's arguments, unchanged.
     sent.unwrap_or_else(|| unsafe {
-        let known = if messages.is_null() { 0 } else { count };
-        let header = |index: c_uint| &raw const (*messages.add(index as usize)).msg_hdr;
         if table::is_local(fd) {
             let call = |message: *mut msghdr, _| {
                 let sent = send_without_ignored(fd, &*message, flags);
@@ -243,6 +242,8 @@ pub unsafe extern "C" fn sendmmsg(
             };
             return each(messages, count, call, || false).to_c();
         }
+        let known = if messages.is_null() { 0 } else { count };
+        let header = |index: c_uint| &raw const (*messages.add(index as usize)).msg_hdr;
         (0..known).for_each(|index| expose_passed(header(index)));
         real::sendmmsg(fd, messages, count, flags)
     })

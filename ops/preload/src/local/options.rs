@@ -12,12 +12,12 @@ use libc::{
     IPPROTO_TCP, SO_DOMAIN, SO_PASSCRED, SO_PASSSEC, SO_PEERCRED, SO_PROTOCOL, SO_REUSEADDR,
     SO_REUSEPORT, SOL_SOCKET, TCP_CORK, TCP_INFO, TCP_MAXSEG, TCP_NODELAY, TCP_QUICKACK, socklen_t,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::local::{addresses, local_socket};
-use crate::process::{guard, real};
+use crate::process::{self, guard, real};
 use crate::tcp::inherited::{self, Value};
 use crate::tcp::names::Family;
 use crate::tcp::options::{self, SO_PEERNAME, write_info, write_number, write_peer_name};
@@ -129,11 +129,9 @@ fn model(family: Family) -> Result<OwnedFd, Errno> {
 fn state(fd: c_int) -> u8 {
     // SAFETY: the kernel has just answered a call on the number, so it is open.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
-    if poll(&mut set, Some(&Timespec::default())).is_err() {
+    let Ok(seen) = process::shown_events(socket, PollFlags::RDHUP) else {
         return options::TCP_CLOSE;
-    }
-    let seen = set[0].revents();
+    };
     if seen.contains(PollFlags::HUP) {
         options::TCP_CLOSE
     } else if seen.contains(PollFlags::RDHUP) {

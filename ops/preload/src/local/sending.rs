@@ -8,11 +8,10 @@ use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 
 use libc::ssize_t;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
 
-use crate::process::{errno, guard};
+use crate::process::{self, errno, guard};
 
 /// The maximum number of bytes that the kernel sends in a call.
 const SENT_MAX: usize = 0x7fff_f000;
@@ -58,7 +57,9 @@ fn answer(fd: c_int, len: usize) -> Result<usize, Errno> {
         connection.end_sending();
         return Err(reset);
     }
-    if connection.has_ended_sending() || !has_hung_up(socket) {
+    // If the peer has only ended its reading, TCP would still transfer the bytes, so their loss is
+    // an error.
+    if connection.has_ended_sending() || !process::has_hung_up(socket) {
         return Err(Errno::PIPE);
     }
     if len > 0 {
@@ -72,12 +73,4 @@ pub(crate) fn on_shut_down(fd: c_int) {
     if let Some(connection) = super::local_socket(fd) {
         connection.end_sending();
     }
-}
-
-/// Returns true if the peer has closed the connection. If it has only ended its reading, TCP would
-/// still transfer the bytes, so their loss must be an error.
-fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
-    let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
-    let asked = poll(&mut set, Some(&Timespec::default()));
-    asked.is_ok() && set[0].revents().contains(PollFlags::HUP)
 }

@@ -32,7 +32,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::io::Errno;
 
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
@@ -117,6 +119,19 @@ pub(crate) fn current() -> i32 {
 /// Returns true for a descriptor whose calls do not wait.
 pub(crate) fn is_nonblocking(fd: BorrowedFd<'_>) -> bool {
     fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+}
+
+/// Returns which of these events a descriptor shows now; errors and a hang-up are always included.
+pub(crate) fn shown_events(fd: BorrowedFd<'_>, of: PollFlags) -> Result<PollFlags, Errno> {
+    let mut set = [PollFd::from_borrowed_fd(fd, of)];
+    poll(&mut set, Some(&Timespec::default()))?;
+    Ok(set[0].revents())
+}
+
+/// Returns true if both directions of a connection have ended, or the peer has closed it.
+pub(crate) fn has_hung_up(fd: BorrowedFd<'_>) -> bool {
+    let shown = shown_events(fd, PollFlags::empty());
+    shown.is_ok_and(|shown| shown.contains(PollFlags::HUP))
 }
 
 /// Returns the process id from the kernel. In a `vfork`ed child, the C library may return the

@@ -9,7 +9,7 @@ use std::time::Instant;
 use host::stand_in::Flags;
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
 use ops::observe::Counter;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
@@ -19,8 +19,8 @@ use crate::events::restarting::{self, Awaited};
 use crate::listener::passing::Passed;
 use crate::listener::service::Incoming;
 use crate::listener::{Listener, Turn};
-use crate::process::guard;
 use crate::process::signals_blocked::SignalsBlocked;
+use crate::process::{self, guard};
 use crate::setup::{inheritance, offer};
 use crate::sharing::exposing;
 use crate::socket::identity::Identity;
@@ -165,8 +165,7 @@ fn wait(
 
 /// Returns true if the kernel's `accept` does not wait.
 fn is_ready(socket: BorrowedFd<'_>) -> bool {
-    let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
-    !matches!(poll(&mut set, Some(&Timespec::default())), Ok(0))
+    process::shown_events(socket, PollFlags::IN) != Ok(PollFlags::empty())
 }
 
 /// Accepts a queued offloaded connection. `None`: no such connection is queued.

@@ -16,7 +16,7 @@ use host::locks::IgnorePoison as _;
 use host::stand_in::{self, Flags, LibraryEnd, Signals};
 use ops::{Connecting, OffloadStream, Outcome, Reason, Switch};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFlags, Timespec};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, FdFlags, fcntl_getfd};
 use rustix::time::{
@@ -346,8 +346,7 @@ impl Background {
 
 /// Returns true if a descriptor has one of these events.
 fn has(fd: BorrowedFd<'_>, events: PollFlags) -> bool {
-    let mut set = [PollFd::from_borrowed_fd(fd, events)];
-    poll(&mut set, Some(&Timespec::default())) != Ok(0)
+    process::shown_events(fd, events) != Ok(PollFlags::empty())
 }
 
 impl EventHandler for Background {

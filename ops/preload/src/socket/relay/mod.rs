@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use host::locks::IgnorePoison as _;
 use host::stand_in::{Carrier, LibraryEnd, Move, Stage};
 use rustix::event::epoll::EventFlags;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::thread::futex;
 use tracing::warn;
 
 use self::flow::{Flow, State};
 use crate::events::{EventHandler, event_thread};
+use crate::process;
 use crate::socket::Socket;
 use crate::socket::shared_state::{FreeStates, SharedStateRef};
 
@@ -367,10 +367,7 @@ impl Relay {
 
     fn is_unheld(&self) -> bool {
         // SAFETY: the socket or the carrier of this relay keeps the number open.
-        let end = unsafe { BorrowedFd::borrow_raw(self.end) };
-        let mut set = [PollFd::from_borrowed_fd(end, PollFlags::empty())];
-        poll(&mut set, Some(&Timespec::default())).is_ok()
-            && set[0].revents().contains(PollFlags::HUP)
+        process::has_hung_up(unsafe { BorrowedFd::borrow_raw(self.end) })
     }
 
     fn abort_hand_over(&self) {
