@@ -5,6 +5,7 @@
 //! | Module | Contents |
 //! |---|---|
 //! | `process` | the process into which this library is loaded: the C library's functions, threads, signals |
+//! | `deferred_removal` | a removal from an `epoll` set that the kernel has not seen yet |
 //! | `events` | the thread `ops-events`, which starts with the first offloaded socket; sleeping threads |
 //! | `tcp` | sockets of the kernel's TCP: addresses, options |
 //! | `switch` | the decision which protocol carries a socket |
@@ -32,6 +33,7 @@
     )
 )]
 
+mod deferred_removal;
 mod events;
 // A test binary would call its own hooks from the test harness; the suites run programs under them.
 #[cfg(not(test))]

@@ -10,6 +10,7 @@ use host::stand_in::Flags;
 use ops::observe::NativeRecord;
 use rustix::io::{DupFlags, Errno};
 
+use crate::deferred_removal;
 use crate::events::restarting;
 use crate::process::signals_blocked::SignalsBlocked;
 use crate::process::{self, guard};
@@ -19,6 +20,7 @@ use crate::table::{self, Entry};
 /// Stores an entry for a descriptor. The entry has already counted this descriptor.
 pub(crate) fn insert(fd: c_int, entry: Entry) {
     process::own_table();
+    deferred_removal::on_new_object(fd);
     // A former entry means that the descriptor was closed by a call without a hook. A descriptor
     // beyond the table gets no entry; the kernel gives such numbers only if an administrator
     // permits it.
@@ -37,6 +39,7 @@ pub(crate) fn forget(fd: c_int) {
     if table::is_plain(fd) {
         return;
     }
+    deferred_removal::make();
     if !process::owns_table() {
         return close_copy(fd);
     }

@@ -14,6 +14,7 @@ use libc::{
     epoll_event,
 };
 
+use crate::deferred_removal;
 use crate::process::real;
 
 /// The sets that watch a descriptor, with their events.
@@ -25,6 +26,7 @@ pub(crate) struct Registrations {
 impl Registrations {
     /// Returns the sets that watch a descriptor. Without `/proc` the result is empty.
     pub(crate) fn of(fd: c_int) -> Self {
+        deferred_removal::make();
         static IS_SCANNED: AtomicBool = AtomicBool::new(false);
         // The first call records sets that were inherited over an `exec`. Two threads may do this
         // at the same time, so the child of a fork never waits for a thread of its parent.

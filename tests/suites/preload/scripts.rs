@@ -153,6 +153,8 @@ const LOCAL: &[(&str, &str)] = scripts! {
     resets = "local/resets.py",
     // Servers that close first, while their clients still write.
     sends_after_a_close = "local/sends_after_a_close.py",
+    // Event loops that remove a socket and add it again.
+    removals = "local/removals.py",
     signal_driven = "local/signal_driven.py",
     raw_clone = "local/raw_clone.py",
     offered_later = "local/offered_later.py",

@@ -10,7 +10,7 @@ use crate::setup::signal_driven::{self, F_SETOWN_EX, F_SETSIG};
 use crate::sharing::exposing;
 use crate::table::{self, Entry};
 use crate::tcp::made;
-use crate::{numbers, registrations};
+use crate::{deferred_removal, numbers, registrations};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
@@ -18,6 +18,7 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
         forget(fd);
     }
     registrations::record_closed(fd);
+    deferred_removal::on_closed(fd);
     // SAFETY: the call takes no pointers.
     unsafe { real::close(fd) }
 }
@@ -39,6 +40,8 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
         // SAFETY: the call takes no pointers.
         return unsafe { real::close_range(first, last, flags) };
     }
+    // The range may contain any set.
+    deferred_removal::share_sets();
     let lowest = host::descriptors::lowest().unsigned_abs();
     for fd in table::within(first as usize, last as usize) {
         numbers::forget(fd);
@@ -81,6 +84,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     table::settle(fd);
+    deferred_removal::make();
     // SAFETY: the call takes no pointers.
     let made = unchanged(to, || unsafe { real::dup2(fd, to) });
     if fd == to {
@@ -93,6 +97,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     table::settle(fd);
+    deferred_removal::make();
     // SAFETY: the call takes no pointers.
     replace_entry(fd, unchanged(to, || unsafe { real::dup3(fd, to, flags) }))
 }
@@ -165,6 +170,7 @@ fn copy_entry(fd: c_int, made: c_int) -> c_int {
 
 /// Adds the entry of `fd` for `made`, and removes a former entry of `made`.
 fn replace_entry(fd: c_int, made: c_int) -> c_int {
+    deferred_removal::on_closed(made);
     if made >= 0 && table::is_plain(fd) {
         numbers::forget(made);
     }

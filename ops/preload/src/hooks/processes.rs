@@ -8,6 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use libc::{FILE, pid_t};
 
+use crate::deferred_removal;
 use crate::lifecycle::{executing, exiting, forking};
 use crate::numbers;
 #[cfg(target_arch = "x86_64")]
@@ -119,6 +120,7 @@ around! {
 /// Runs before the C library's `vfork`, and returns its address.
 #[cfg(target_arch = "x86_64")]
 extern "C" fn before_vfork() -> *const c_void {
+    deferred_removal::share_sets();
     memory::will_be_shared();
     if !guard::is_inside() {
         exposing::share_all();
@@ -145,10 +147,16 @@ pub unsafe extern "C" fn vfork() -> pid_t {
     )
 }
 
+/// Prepares for a child that will call `exec`.
+fn before_spawn() {
+    deferred_removal::share_sets();
+    exposing::expose_connections();
+}
+
 /// Prepares for a child that will call `exec` with the environment of this program.
 fn expose_kept() {
     inheritance::keep_over_exec(true);
-    exposing::expose_connections();
+    before_spawn();
 }
 
 around! {
@@ -157,7 +165,7 @@ around! {
 }
 
 with_environment! {
-    before exposing::expose_connections, after identity;
+    before before_spawn, after identity;
     fn posix_spawn(
         child: *mut pid_t, path: *const c_char, actions: *const c_void,
         attributes: *const c_void, arguments: Words

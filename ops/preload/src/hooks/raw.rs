@@ -10,6 +10,7 @@ use super::{
     connections, descriptors, files, names, namespaces, processes, receiving, selects, sending,
     waits,
 };
+use crate::deferred_removal;
 use crate::lifecycle::{exiting, forking};
 use crate::process::guard::{self, Uncancelled};
 use crate::process::{memory, real};
@@ -102,6 +103,7 @@ unsafe fn dispatch_any(number: c_long, words: [c_long; 6]) -> Option<c_long> {
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_vfork => {
+                deferred_removal::share_sets();
                 memory::will_be_shared();
                 return None;
             }
@@ -110,6 +112,7 @@ unsafe fn dispatch_any(number: c_long, words: [c_long; 6]) -> Option<c_long> {
                 return Some(forking::fork_by_number(clone));
             }
             libc::SYS_clone | libc::SYS_clone3 => {
+                deferred_removal::share_sets();
                 memory::will_be_shared();
                 return None;
             }
@@ -193,9 +196,9 @@ unsafe fn dispatch_socket_call(number: c_long, words: [c_long; 6]) -> Option<c_l
 unsafe fn dispatch_wait(number: c_long, words: [c_long; 6]) -> Option<c_int> {
     match number {
         #[cfg(target_arch = "x86_64")]
-        libc::SYS_poll | libc::SYS_select | libc::SYS_epoll_wait => polling::end_all(),
+        libc::SYS_poll | libc::SYS_select | libc::SYS_epoll_wait => before_wait(),
         libc::SYS_ppoll | libc::SYS_pselect6 | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
-            polling::end_all();
+            before_wait();
         }
         _ => {}
     }
@@ -232,6 +235,12 @@ unsafe fn dispatch_wait(number: c_long, words: [c_long; 6]) -> Option<c_int> {
         }
     };
     Some(ready)
+}
+
+/// Prepares a wait that the kernel performs.
+fn before_wait() {
+    polling::end_all();
+    deferred_removal::make();
 }
 
 /// Writes the remaining time to `time`, as the kernel does and the C library does not.

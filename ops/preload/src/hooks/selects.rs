@@ -16,18 +16,24 @@ use super::waits::{is_plausible_address, ppoll_all, ppoll_now, spec};
 use super::{alias, jump};
 use crate::process::{errno, guard, real};
 use crate::socket::polling;
-use crate::table;
+use crate::{deferred_removal, table};
+
+/// Returns true if a `select` of this process has work before it sleeps.
+#[inline]
+fn has_work() -> bool {
+    polling::is_in_use() || table::has_listeners() || deferred_removal::is_deferred()
+}
 
 jump! {
     fn select(
         count: c_int, readable: *mut fd_set, writable: *mut fd_set, except: *mut fd_set,
         timeout: *mut timeval,
-    ) -> c_int = if polling::is_in_use() || table::has_listeners() => select_in_library;
+    ) -> c_int = if has_work() => select_in_library;
 
     fn pselect(
         count: c_int, readable: *mut fd_set, writable: *mut fd_set, except: *mut fd_set,
         timeout: *const timespec, mask: *const sigset_t,
-    ) -> c_int = if polling::is_in_use() || table::has_listeners() => pselect_in_library;
+    ) -> c_int = if has_work() => pselect_in_library;
 }
 
 /// Performs `select` on sets that may contain listeners, and may poll before it sleeps.
@@ -42,6 +48,7 @@ unsafe extern "C-unwind" fn select_in_library(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
+    deferred_removal::make();
     if !are_plausible([readable, writable, except]) {
         polling::end_all();
         // SAFETY: the caller's arguments, unchanged.
@@ -138,6 +145,7 @@ unsafe extern "C-unwind" fn pselect_in_library(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    deferred_removal::make();
     if !are_plausible([readable, writable, except]) {
         polling::end_all();
         // SAFETY: the caller's arguments, unchanged.

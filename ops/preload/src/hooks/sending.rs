@@ -22,7 +22,7 @@ use crate::setup::inheritance;
 use crate::sharing::exposing;
 use crate::socket::Socket;
 use crate::socket::vector::{PARTS_MAX, Vector};
-use crate::table;
+use crate::{deferred_removal, table};
 
 hook! {
     /// Hook of `pwritev2`, which writes to a stream if the offset is -1.
@@ -333,6 +333,7 @@ unsafe fn expose_passed(message: *const msghdr) {
                 for index in 0..len / size_of::<c_int>() {
                     let fd = numbers.add(index).read_unaligned();
                     exposing::expose(fd);
+                    deferred_removal::share(fd);
                     inheritance::withdraw_passed(fd);
                 }
             }

@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::{pthread_attr_t, pthread_t};
 
+use crate::deferred_removal;
 use crate::events::restarting;
 use crate::process::real::{self, StartRoutine};
 use crate::process::{cancellation, guard, signals_blocked};
@@ -24,6 +25,7 @@ pub unsafe extern "C" fn pthread_create(
     routine: StartRoutine,
     argument: *mut c_void,
 ) -> c_int {
+    deferred_removal::on_new_thread();
     if !guard::is_inside() {
         signals_blocked::on_new_thread();
         // SAFETY: the caller's arguments, unchanged.
@@ -46,6 +48,7 @@ pub unsafe extern "C" fn thrd_create(
     routine: *const c_void,
     argument: *mut c_void,
 ) -> c_int {
+    deferred_removal::on_new_thread();
     signals_blocked::on_new_thread();
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::thrd_create(thread, routine, argument) }

@@ -24,7 +24,7 @@ use crate::local::spinning;
 use crate::process::{errno, real};
 use crate::setup::offer;
 use crate::socket::polling;
-use crate::{registrations, table};
+use crate::{deferred_removal, registrations, table};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn epoll_ctl(
@@ -44,6 +44,9 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
         }
         if is_addition {
             registrations::record_addition(set, fd);
+        }
+        if table::has_local() && table::is_local(fd) {
+            return deferred_removal::control(set, operation, fd, event);
         }
         real::epoll_ctl(set, operation, fd, event)
     }
@@ -71,6 +74,10 @@ unsafe extern "C-unwind" fn control_in_library(
     match table::find_listener(fd) {
         // SAFETY: the caller's arguments, unchanged.
         Some(listener) => unsafe { control_listener(set, operation, fd, event, &listener) },
+        // SAFETY: the caller's arguments, unchanged.
+        None if table::is_local(fd) => unsafe {
+            deferred_removal::control(set, operation, fd, event)
+        },
         // SAFETY: the caller's arguments, unchanged.
         None => unchanged(fd, || unsafe { real::epoll_ctl(set, operation, fd, event) }),
     }
@@ -163,32 +170,51 @@ fn control(set: c_int, operation: c_int, fd: c_int, event: Option<epoll_event>) 
     }
 }
 
-/// Returns true if waits of this process may have to poll before they sleep.
+/// Hook of `epoll_create`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+    // SAFETY: the call takes no pointers.
+    let made = unsafe { real::epoll_create(size) };
+    deferred_removal::record_set(made);
+    made
+}
+
+/// Hook of `epoll_create1`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+    // SAFETY: the call takes no pointers.
+    let made = unsafe { real::epoll_create1(flags) };
+    deferred_removal::record_set(made);
+    made
+}
+
+/// Returns true if waits of this process have work before they sleep: polls, or a removal that the
+/// kernel has not seen.
 #[inline]
-fn has_polls() -> bool {
-    polling::is_in_use() || spinning::is_on()
+fn has_work() -> bool {
+    polling::is_in_use() || spinning::is_on() || deferred_removal::is_deferred()
 }
 
 jump! {
     fn epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int =
-        if has_polls() => epoll_wait_in_library;
+        if has_work() => epoll_wait_in_library;
 
     fn epoll_pwait(
         set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int,
         mask: *const sigset_t,
-    ) -> c_int = if has_polls() => epoll_pwait_in_library;
+    ) -> c_int = if has_work() => epoll_pwait_in_library;
 
     fn epoll_pwait2(
         set: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec,
         mask: *const sigset_t,
-    ) -> c_int = if has_polls() => epoll_pwait2_in_library;
+    ) -> c_int = if has_work() => epoll_pwait2_in_library;
 
     fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int =
-        if has_polls() || table::has_listeners() => poll_in_library;
+        if has_work() || table::has_listeners() => poll_in_library;
 
     fn ppoll(
         set: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t,
-    ) -> c_int = if has_polls() || table::has_listeners() => ppoll_in_library;
+    ) -> c_int = if has_work() || table::has_listeners() => ppoll_in_library;
 }
 
 /// Performs `epoll_wait`, and may poll before it sleeps.
@@ -202,6 +228,7 @@ unsafe extern "C-unwind" fn epoll_wait_in_library(
     most: c_int,
     timeout: c_int,
 ) -> c_int {
+    deferred_removal::make();
     // SAFETY: the caller's arguments, except for the timeout.
     let ask = || unsafe { epoll_now(set, events, most) };
     if let Some(ready) = polling::before_wait(is_long(timeout), ask) {
@@ -224,6 +251,7 @@ unsafe extern "C-unwind" fn epoll_pwait_in_library(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
+    deferred_removal::make();
     // SAFETY: the caller's arguments, except for the timeout.
     let ask = || unsafe { epoll_now(set, events, most) };
     if let Some(ready) = polling::before_wait(is_long(timeout) && mask.is_null(), ask) {
@@ -246,6 +274,7 @@ unsafe extern "C-unwind" fn epoll_pwait2_in_library(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    deferred_removal::make();
     // SAFETY: the caller's arguments, except for the timeout.
     let ask = || unsafe { epoll_now(set, events, most) };
     if let Some(ready) = polling::before_wait(timeout.is_null() && mask.is_null(), ask) {
@@ -317,6 +346,7 @@ unsafe extern "C-unwind" fn poll_in_library(
     count: nfds_t,
     timeout: c_int,
 ) -> c_int {
+    deferred_removal::make();
     // SAFETY: the kernel checks that the set is readable.
     let ask = || unsafe { ppoll_now(set, count) };
     let polled = polling::before_wait(is_long(timeout), ask)
@@ -346,6 +376,7 @@ unsafe extern "C-unwind" fn ppoll_in_library(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    deferred_removal::make();
     // SAFETY: the kernel checks that the set is readable.
     let ask = || unsafe { ppoll_now(set, count) };
     let polled = polling::before_wait(timeout.is_null() && mask.is_null(), ask);

@@ -20,6 +20,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
+use crate::deferred_removal;
 use crate::events::{EventHandler, event_thread};
 use crate::process::{self, errno, guard};
 use crate::setup::inheritance;
@@ -46,6 +47,7 @@ pub(crate) fn prepare() -> PendingExec {
 
 /// Prepares the connections for an `exec`.
 pub(crate) fn prepare_own() -> PendingExec {
+    deferred_removal::share_sets();
     if !process::owns_table() {
         // The child of a `vfork`: the parent continues, and carries the connections that the child
         // keeps.

@@ -27,7 +27,7 @@ use crate::socket::relay_client::RelayClient;
 use crate::socket::shared_state::SharedStateRef;
 use crate::table::{self, Entry};
 use crate::tcp::made;
-use crate::{events, observing, switch};
+use crate::{deferred_removal, events, observing, switch};
 
 /// Registers the handlers that run around a `fork`. Called before the first entry.
 pub(super) fn register() {
@@ -49,6 +49,7 @@ pub(crate) struct Forking {
 /// connection is done here and not in the `pthread_atfork` handlers: the handlers of libraries that
 /// a protocol has loaded run before ours and take locks, for which this thread would wait for ever.
 pub(crate) fn before_fork() -> Forking {
+    deferred_removal::share_sets();
     if process::is_vforked() {
         return Forking {
             _guards: Vec::new(),
@@ -98,6 +99,7 @@ impl Drop for Forking {
 }
 
 extern "C" fn before() {
+    deferred_removal::share_sets();
     if FORK_STATE.get().is_null() {
         // No hook was called for this fork.
         made::share_all();

@@ -172,6 +172,8 @@ real! {
         count: c_int, readable: *mut fd_set, writable: *mut fd_set, except: *mut fd_set,
         timeout: *const timespec, mask: *const sigset_t,
     ) -> c_int;
+    fn epoll_create(size: c_int) -> c_int;
+    fn epoll_create1(flags: c_int) -> c_int;
     fn epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int;
     fn epoll_pwait(
         set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t,
