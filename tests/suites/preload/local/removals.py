@@ -328,14 +328,15 @@ def passing():
 
 def replacing():
     """A socket under the number of one that was removed, and that a duplicate keeps."""
+    peer = PAIR[1].fileno()
     closers = {
         "close": lambda fd: C.close(fd),
         "close_range": lambda fd: C.close_range(fd, fd, 0),
-        "dup2": lambda fd: C.dup2(FD, fd),
-        "dup3": lambda fd: C.dup3(FD, fd, 0),
+        "dup2": lambda fd: C.dup2(peer, fd),
+        "dup3": lambda fd: C.dup3(peer, fd, 0),
     }
     for name, close in closers.items():
-        set, other, keeper = C.epoll_create1(0), os.dup(FD), os.dup(FD)
+        set, other = C.epoll_create1(0), os.dup(FD)
         assert control(set, ADD, other, select.EPOLLIN) == control(set, DEL, other) == 0
         close(other)
         assert ready(set) == [], name
