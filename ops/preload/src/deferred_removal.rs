@@ -10,12 +10,17 @@
 //! had one thread since its start, and has neither forked nor passed the set on since then. Only
 //! removals from private sets are deferred.
 //!
+//! A program that removes the same connection again and again uses no other and sleeps soon. Its
+//! removals are not deferred: a shorter time before a sleep gains little, and the next wake-up may
+//! take longer. A removal leaves memory to be freed by RCU, and until then the kernel of a virtual
+//! machine need not stop the tick of an idle processor, which costs it two exits to the host.
+//!
 //! A removal and an addition cost one system call instead of two. A removal without an addition
 //! costs one, as before.
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
 
@@ -43,6 +48,9 @@ const NONE_PRIVATE: u32 = u32::MAX;
 /// The removal that the kernel has not seen; 0 for none. It is one word, so that a signal handler
 /// finds a complete removal or none.
 static DEFERRED: AtomicU64 = AtomicU64::new(0);
+
+/// The connection that was removed last.
+static REMOVED_LAST: AtomicI32 = AtomicI32::new(-1);
 
 /// Returns the word for a removal, which is not 0. Both numbers are valid descriptors.
 fn word_of(set: c_int, fd: c_int) -> u64 {
@@ -153,10 +161,14 @@ pub(crate) unsafe extern "C-unwind" fn control(
         return call(operation);
     };
     let result = match operation {
-        EPOLL_CTL_DEL if watched_by.load(Ordering::Relaxed) == serial => {
-            watched_by.store(0, Ordering::Relaxed);
-            make_removal(DEFERRED.swap(word_of(set, fd), Ordering::Relaxed));
-            return 0;
+        EPOLL_CTL_DEL => {
+            let is_watched = watched_by.swap(0, Ordering::Relaxed) == serial;
+            if is_watched && REMOVED_LAST.swap(fd, Ordering::Relaxed) != fd {
+                make_removal(DEFERRED.swap(word_of(set, fd), Ordering::Relaxed));
+                return 0;
+            }
+            make();
+            call(EPOLL_CTL_DEL)
         }
         EPOLL_CTL_ADD if take(set, fd) => {
             let why = errno::get();

@@ -32,16 +32,16 @@ pub enum Reason {
     #[error("unknown role `{0}`; write one of listen, server, connect, client")]
     Role(String),
     /// A program pattern with an unclosed `[` or a trailing `\`.
-    #[error("`{0}` is no program pattern: a `[` needs a `]`, and a `\\` something after it")]
+    #[error("`{0}` is not a program pattern: a `[` needs a `]`, and a `\\` something after it")]
     Glob(String),
     /// The text has no colon between address and port.
     #[error("`{0}` has no port; write ADDRESS:PORT, or `*:*` for every address and port")]
     NoPort(String),
     /// Not an address.
-    #[error("`{0}` is no address; write `*`, 192.0.2.0/24 or [2001:db8::]/32")]
+    #[error("`{0}` is not an address; write `*`, 192.0.2.0/24 or [2001:db8::]/32")]
     Address(String),
     /// A prefix longer than its address.
-    #[error("`{given}` is no prefix length; it is a number from 0 to {max}")]
+    #[error("`{given}` is not a prefix length; it is a number from 0 to {max}")]
     Prefix {
         /// The text after the `/`.
         given: String,
@@ -49,13 +49,13 @@ pub enum Reason {
         max: u8,
     },
     /// Not a port.
-    #[error("`{0}` is no port; write `*`, a number up to 65535, or FIRST-LAST")]
+    #[error("`{0}` is not a port; write `*`, a number up to 65535, or FIRST-LAST")]
     Port(String),
     /// A range that ends before it begins.
     #[error("the range {0}-{1} is empty; write the smaller port first")]
     EmptyRange(u16, u16),
     /// A word after the address that is no setting.
-    #[error("`{0}` is no KEY=VALUE; a rule ends with its address and settings")]
+    #[error("`{0}` is not KEY=VALUE; a rule ends with its address and settings")]
     NoSetting(String),
     /// A key that is not a setting of rules.
     #[error("unknown setting `{0}`; write one of protocol, user, interface, within, PROTOCOL.KEY")]
@@ -90,6 +90,6 @@ pub enum Reason {
     )]
     Log(String),
     /// A level outside its range.
-    #[error("`{0}` is no level; 1 logs everything, 9 only errors")]
+    #[error("`{0}` is not a level; 1 logs everything, 9 only errors")]
     Level(String),
 }

@@ -351,9 +351,9 @@ mod tests {
             "use both client [a *:*", 17, "a `[` needs a `]`";
             "use both client *", 18, "the address is missing";
             "use both client * 10.0.0.1", 19, "ADDRESS:PORT";
-            "use both client * 10.0.0.x:80", 19, "is no address";
+            "use both client * 10.0.0.x:80", 19, "is not an address";
             "use both client * 10.0.0.1/40:80", 28, "from 0 to 32";
-            "use both client * *:http", 21, "is no port";
+            "use both client * *:http", 21, "is not a port";
             "use both client * *:9-1", 21, "smaller port first";
             "use both client * *:* fast", 23, "no KEY=VALUE";
             "use both client * *:* speed=9", 23, "unknown setting `speed`";
