@@ -8,9 +8,6 @@
 
 #include <dat2/dat_ib_extensions.h>
 
-#define IMMEDIATE 0xC0FFEEu
-#define WITH_ATOMICS (DAT_MEM_PRIV_FLAGS)(ALL_PRIVILEGES | (int)DAT_IB_MEM_PRIV_REMOTE_ATOMIC)
-
 static DAT_UINT64 request_events(struct kit *kit)
 {
 	DAT_UINT64 value = 0;
