@@ -40,19 +40,18 @@ use access_layer::net_device::{Adapter, resolve};
 use access_layer::rnic::RnicError;
 use iwarp_proto::Peer;
 use iwarp_proto::mpa::Negotiated;
+use iwarp_proto::wire::fpdu::{MULPDU_MAX, MULPDU_MIN};
 use iwarp_proto::wire::mpa::{RtrKind, RtrKinds};
 
 /// 512 octets of private data (RFC 5044 section 7.1) less the four of IRD and ORD at its start in
 /// the enhanced set-up (RFC 6581 section 9).
 pub(crate) const PRIVATE_DATA_MAX: u32 = 508;
-/// ULPDU bound of RFC 5044 section 4.1.
-const FPDU_MAX: usize = 64768;
 /// The default longest ULPDU. The copy and the checksum of 16 KiB stay in the first cache level;
 /// longer frames gain nothing.
 const FPDU_DEFAULT: usize = 16 * 1024 + 18;
 /// The longest ULPDU between our own ends if nothing is copied or checksummed: fewer frames need
 /// fewer system calls for a receiver that places frames while it receives them.
-const FPDU_DIRECT: usize = FPDU_MAX;
+const FPDU_DIRECT: usize = MULPDU_MAX;
 /// The default time for retries of a refused connect: sufficient for a peer that starts at the same
 /// moment to reach its `listen`.
 const CONNECT_RETRY: Duration = Duration::from_millis(3000);
@@ -201,7 +200,8 @@ impl Config {
             }
             "cc" => self.congestion = Some(value.to_owned()),
             "fpdu_max" => {
-                self.ulpdu_max = Some(number(key, value, 128, FPDU_MAX as u64)? as usize);
+                self.ulpdu_max =
+                    Some(number(key, value, MULPDU_MIN as u64, MULPDU_MAX as u64)? as usize);
             }
             "markers" => self.markers = switch(key, value)?,
             "mpa_revision" => self.enhanced = number(key, value, 1, 2)? == 2,

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The unit of a large placement; the units appear in ascending order.
 const PIECE: usize = 4096;
-/// Bytes at the end of a placement that appear after all others.
-const TAIL: usize = 8;
+/// Bytes at the end of a placement that appear after all others, so that a program that polls its
+/// memory for the end of an RDMA Write finds all of it.
+pub(crate) const TAIL: usize = 8;
 
 /// A checked range of registered memory, usable while the table is open.
 ///

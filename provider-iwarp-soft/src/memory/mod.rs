@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use access_layer::rnic::{Access, QpToken, RegisterMr, Resource, RnicError, Sge};
 use iwarp_proto::{InvalidateFault, ProtectionFault, Stag};
 
-pub(crate) use copy::{Bytes, write_late};
+pub(crate) use copy::{Bytes, TAIL, write_late};
 use entry::{Entry, Kind};
 use host::locks::{IgnorePoison as _, lock};
 pub(crate) use mapping::is_mapped;

@@ -21,6 +21,7 @@ use super::{
     inner::{ReadInProgress, ReadInto},
     link::{Failure, Opening},
 };
+use crate::adapter::TICK;
 use crate::errors;
 
 /// The kind of work that completed, in the highest byte of its cookie.
@@ -31,9 +32,6 @@ const WRITE: u64 = 4 << 56;
 const KIND: u64 = 0xff << 56;
 /// The transport that the work was posted on, in the next byte of its cookie.
 const EPOCH: u64 = 0xff << 48;
-
-/// The longest sleep of a wait while the protocol wants a tick.
-const TICK: Duration = Duration::from_millis(10);
 
 impl Socket {
     /// Makes progress without blocking: handles the events of the dispatchers in which no thread

@@ -24,7 +24,7 @@ use iwarp_proto::{
 
 use crate::carrier::inbox::{Accepted, Reception, Sinks};
 use crate::carrier::{Carrier, Distance, End, Flow, Payloads, TxFault, visit_payload};
-use crate::memory::{Bytes, MemoryAccess, ReferenceHolder};
+use crate::memory::{Bytes, MemoryAccess, ReferenceHolder, TAIL};
 use crate::progress::conn_socket::MayHaveWork;
 use crate::work::Report;
 
@@ -49,8 +49,6 @@ pub(crate) const RING_LEN_ADOPTED: usize = 4 * THROUGH_RING_MAX;
 /// Maximum number of records and bytes that one drive takes before it returns to the consumer.
 const DRIVE_RECORDS: usize = 128;
 const DRIVE_BYTES: usize = 512 * 1024;
-/// Bytes at the end of a placement that are written last ([`Bytes::write`]).
-const TAIL: usize = 8;
 
 /// A segment that is not finished, because it or an earlier one is a reference that is not pulled.
 #[derive(Debug)]

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use crate::carrier::End;
 use crate::carrier::inbox::{Accepted, Reception, Sinks};
 use crate::engine::io::{self, Received};
+use crate::memory::TAIL;
 use crate::pool::Staging;
 
 use super::Rx;
@@ -26,9 +27,6 @@ use super::Rx;
 /// The minimum number of missing bytes of a frame that is worth a system call of its own. Frames of
 /// 16 KiB have fewer: one receive into the buffer takes eight of them.
 const DIRECT_MIN: usize = 24 * 1024;
-/// Bytes at the end of a payload that are placed last, so that a program that polls its memory for
-/// the end of an RDMA Write finds all of it ([`crate::memory::Bytes::write`]).
-const TAIL: usize = 8;
 /// Maximum number of pieces of one `recvmsg`, including the staging buffer.
 const VECTOR_MAX: usize = 8;
 /// The number of frames after a frame that was placed directly for which a receive ends at the next
