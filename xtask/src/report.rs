@@ -39,6 +39,13 @@ impl Outcome {
     }
 }
 
+/// Runs a step, and returns its result and its duration.
+pub(crate) fn timed(run: impl FnOnce() -> Result<Outcome>) -> (Result<Outcome>, Duration) {
+    let started = Instant::now();
+    let result = run();
+    (result, started.elapsed())
+}
+
 /// The results so far.
 #[derive(Debug)]
 pub(crate) struct Report {
@@ -68,9 +75,17 @@ impl Report {
     /// Runs one step and prints its line. Returns true if the step passed.
     pub(crate) fn step(&mut self, name: &str, run: impl FnOnce() -> Result<Outcome>) -> bool {
         show_running(name);
-        let started = Instant::now();
-        let result = run();
-        let duration = started.elapsed();
+        let (result, duration) = timed(run);
+        self.record(name, result, duration)
+    }
+
+    /// Prints the line of a step that has ended. Returns true if the step passed.
+    pub(crate) fn record(
+        &mut self,
+        name: &str,
+        result: Result<Outcome>,
+        duration: Duration,
+    ) -> bool {
         match result {
             Ok(Outcome::Passed {
                 count,

@@ -6,12 +6,14 @@
 mod steps;
 
 use std::process::ExitCode;
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use clap::Args;
 
 use crate::install;
-use crate::report::{Outcome, Report};
+use crate::report::{Outcome, Report, timed};
 use crate::stage;
 use crate::workspace::Workspace;
 
@@ -41,20 +43,57 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     let mut report = Report::new("test");
     let needs: Vec<_> = chosen.iter().flat_map(|step| step.needs).copied().collect();
     report.step("packages", || install::provide(workspace, &needs));
-    let mut staged = Staging::NotTried;
-    for step in chosen {
-        if step.staged && staged == Staging::NotTried {
-            staged = stage_all(workspace, &mut report);
+    thread::scope(|scope| {
+        let mut staged = Staging::NotTried;
+        let mut beside = Vec::new();
+        for step in chosen {
+            if step.staged && staged == Staging::NotTried {
+                staged = stage_all(workspace, &mut report);
+            }
+            let run = move || run_step(workspace, options, step, staged);
+            if step.is_beside {
+                beside.push((step.name, scope.spawn(move || timed(run))));
+            } else {
+                report.step(step.name, run);
+            }
+            let (ended, running) = beside.into_iter().partition(|(_, it)| it.is_finished());
+            join(ended, &mut report);
+            beside = running;
         }
-        report.step(step.name, || match (install::missing(step.needs), staged) {
-            (absent, _) if !absent.is_empty() => Ok(Outcome::NotRun(install::advice(&absent))),
-            (_, Staging::Failed) if step.staged => Ok(Outcome::NotRun(
-                "there is no stage; the error is above".into(),
-            )),
-            _ => step.run(workspace, options),
-        });
-    }
+        join(beside, &mut report);
+    });
     Ok(report.finish())
+}
+
+fn run_step(
+    workspace: &Workspace,
+    options: &Options,
+    step: &Step,
+    staged: Staging,
+) -> Result<Outcome> {
+    match (install::missing(step.needs), staged) {
+        (absent, _) if !absent.is_empty() => Ok(Outcome::NotRun(install::advice(&absent))),
+        (_, Staging::Failed) if step.staged => Ok(Outcome::NotRun(
+            "there is no stage; the error is above".into(),
+        )),
+        _ => step.run(workspace, options),
+    }
+}
+
+/// A step that runs beside others.
+type Beside<'scope> = (
+    &'static str,
+    ScopedJoinHandle<'scope, (Result<Outcome>, Duration)>,
+);
+
+/// Waits for the ends of steps, and prints their lines.
+fn join(steps: Vec<Beside<'_>>, report: &mut Report) {
+    for (name, thread) in steps {
+        let (result, duration) = thread
+            .join()
+            .unwrap_or_else(|_| (Err(anyhow!("the step panicked")), Duration::ZERO));
+        report.record(name, result, duration);
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
