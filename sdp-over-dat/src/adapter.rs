@@ -11,8 +11,8 @@ use dat_api::{Cno, CompletionFlags, Ia, IaAttr, ProviderAttr, Pz};
 
 use crate::wakeup::Wakeup;
 
-/// The time between two rounds over all sockets, and the longest sleep of a wait for a socket, while
-/// the protocol wants a tick.
+/// The time between two rounds over all sockets, and the longest sleep of a wait, while the
+/// protocol wants a tick.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 /// The time between two rounds while no socket wants a tick.

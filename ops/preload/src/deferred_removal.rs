@@ -42,9 +42,6 @@ static LAST: AtomicU32 = AtomicU32::new(0);
 /// The lowest serial number of a private set.
 static OLDEST_PRIVATE: AtomicU32 = AtomicU32::new(1);
 
-/// No set is private from now on.
-const NONE_PRIVATE: u32 = u32::MAX;
-
 /// The removal that the kernel has not seen; 0 for none. It is one word, so that a signal handler
 /// finds a complete removal or none.
 static DEFERRED: AtomicU64 = AtomicU64::new(0);
@@ -64,9 +61,12 @@ fn entry_of(numbers: &'static [AtomicU32; NUMBERS], fd: c_int) -> Option<&'stati
 
 /// Records a set that the program has just made.
 pub(crate) fn record_set(set: c_int) {
-    let serial = LAST.load(Ordering::Relaxed).saturating_add(1);
-    LAST.store(serial, Ordering::Relaxed);
-    if let Some(entry) = entry_of(&SETS, set) {
+    // The highest number is not given, so that a share of all sets has a number after theirs.
+    let serial = LAST.load(Ordering::Relaxed) + 1;
+    if let Some(entry) = entry_of(&SETS, set)
+        && serial < u32::MAX
+    {
+        LAST.store(serial, Ordering::Relaxed);
         entry.store(serial, Ordering::Relaxed);
     }
 }
@@ -74,14 +74,14 @@ pub(crate) fn record_set(set: c_int) {
 /// Returns the serial number of a private set.
 fn private(set: c_int) -> Option<u32> {
     let serial = entry_of(&SETS, set)?.load(Ordering::Relaxed);
-    let oldest = OLDEST_PRIVATE.load(Ordering::Relaxed);
-    (oldest..NONE_PRIVATE).contains(&serial).then_some(serial)
+    let is_private = serial >= OLDEST_PRIVATE.load(Ordering::Relaxed);
+    (is_private && real::is_single_threaded()).then_some(serial)
 }
 
 /// Records that another process may use the sets that exist now.
 pub(crate) fn share_sets() {
     make();
-    let next = LAST.load(Ordering::Relaxed).saturating_add(1);
+    let next = LAST.load(Ordering::Relaxed) + 1;
     OLDEST_PRIVATE.fetch_max(next, Ordering::Relaxed);
 }
 
@@ -90,12 +90,6 @@ pub(crate) fn share(fd: c_int) {
     if private(fd).is_some() {
         share_sets();
     }
-}
-
-/// Records that the process is about to have another thread.
-pub(crate) fn on_new_thread() {
-    make();
-    OLDEST_PRIVATE.store(NONE_PRIVATE, Ordering::Relaxed);
 }
 
 /// Returns true if the kernel has not seen the last removal.

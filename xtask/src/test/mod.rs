@@ -45,22 +45,22 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     report.step("packages", || install::provide(workspace, &needs));
     thread::scope(|scope| {
         let mut staged = Staging::NotTried;
-        let mut beside = Vec::new();
+        let mut parallel = Vec::new();
         for step in chosen {
             if step.staged && staged == Staging::NotTried {
                 staged = stage_all(workspace, &mut report);
             }
             let run = move || run_step(workspace, options, step, staged);
-            if step.is_beside {
-                beside.push((step.name, scope.spawn(move || timed(run))));
+            if step.is_parallel {
+                parallel.push((step.name, scope.spawn(move || timed(run))));
             } else {
                 report.step(step.name, run);
             }
-            let (ended, running) = beside.into_iter().partition(|(_, it)| it.is_finished());
+            let (ended, running) = parallel.into_iter().partition(|(_, it)| it.is_finished());
             join(ended, &mut report);
-            beside = running;
+            parallel = running;
         }
-        join(beside, &mut report);
+        join(parallel, &mut report);
     });
     Ok(report.finish())
 }
@@ -80,14 +80,14 @@ fn run_step(
     }
 }
 
-/// A step that runs beside others.
-type Beside<'scope> = (
+/// A step that runs in parallel with others.
+type InParallel<'scope> = (
     &'static str,
     ScopedJoinHandle<'scope, (Result<Outcome>, Duration)>,
 );
 
 /// Waits for the ends of steps, and prints their lines.
-fn join(steps: Vec<Beside<'_>>, report: &mut Report) {
+fn join(steps: Vec<InParallel<'_>>, report: &mut Report) {
     for (name, thread) in steps {
         let (result, duration) = thread
             .join()

@@ -26,8 +26,8 @@ pub(super) struct Step {
     pub(super) needs: &'static [Need],
     /// True if the step uses `target/stage`.
     pub(super) staged: bool,
-    /// True if the step runs beside the steps after it.
-    pub(super) is_beside: bool,
+    /// True if the step runs in parallel with the steps after it.
+    pub(super) is_parallel: bool,
     carrier: Carrier,
     processes: Processes,
     work: Work,
@@ -67,7 +67,7 @@ impl Step {
             name,
             needs,
             staged: false,
-            is_beside: false,
+            is_parallel: false,
             carrier: Carrier::Default,
             processes: Processes::One,
             work: Work::Check(run),
@@ -80,7 +80,7 @@ impl Step {
             name,
             needs,
             staged: true,
-            is_beside: false,
+            is_parallel: false,
             carrier: Carrier::Default,
             processes: Processes::One,
             work: Work::Suite("stack-tests"),
@@ -106,9 +106,9 @@ impl Step {
         self
     }
 
-    /// Runs the step beside the steps after it.
-    const fn beside(mut self) -> Self {
-        self.is_beside = true;
+    /// Runs the step in parallel with the steps after it.
+    const fn in_parallel(mut self) -> Self {
+        self.is_parallel = true;
         self
     }
 
@@ -143,7 +143,7 @@ pub(super) const STEPS: &[Step] = &[
     // An emulated machine uses one processor, and the suites leave as much unused.
     Step::check("guest", &[CC, NM, DAPLTEST, DTEST], guest)
         .on_stage()
-        .beside(),
+        .in_parallel(),
     Step::suite("suite handles", BUILD),
     Step::suite("suite c_calls", BUILD).of("fuzz-bodies"),
     // Debian's package contains OFA's library, with which ours is compared.

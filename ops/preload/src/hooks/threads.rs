@@ -25,7 +25,7 @@ pub unsafe extern "C" fn pthread_create(
     routine: StartRoutine,
     argument: *mut c_void,
 ) -> c_int {
-    deferred_removal::on_new_thread();
+    deferred_removal::make();
     if !guard::is_inside() {
         signals_blocked::on_new_thread();
         // SAFETY: the caller's arguments, unchanged.
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn thrd_create(
     routine: *const c_void,
     argument: *mut c_void,
 ) -> c_int {
-    deferred_removal::on_new_thread();
+    deferred_removal::make();
     signals_blocked::on_new_thread();
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::thrd_create(thread, routine, argument) }

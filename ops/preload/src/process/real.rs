@@ -7,7 +7,8 @@
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::mem::transmute;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use libc::{
     FILE, aiocb, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off64_t, pid_t, pollfd,
@@ -59,6 +60,17 @@ pub(crate) fn address(name: &CStr) -> *const c_void {
         errno::set(libc::ENOSYS);
     }
     found
+}
+
+/// Returns true if the process has had one thread since its start. False if the C library does not
+/// say so (before version 2.32). It counts the threads that it starts itself, such as those of
+/// timers, as well.
+pub(crate) fn is_single_threaded() -> bool {
+    static FOUND: OnceLock<Option<&'static AtomicU8>> = OnceLock::new();
+    // SAFETY: the pointer is null, or to a `char` of the C library, which is never unloaded.
+    let find = || unsafe { find(c"__libc_single_threaded").cast::<AtomicU8>().as_ref() };
+    let flag = FOUND.get_or_init(find);
+    flag.is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
 }
 
 /// Defines a function that jumps to the C library's function of the same name.
