@@ -355,7 +355,7 @@ mod tests {
             "use both client * 10.0.0.1/40:80", 28, "from 0 to 32";
             "use both client * *:http", 21, "is not a port";
             "use both client * *:9-1", 21, "smaller port first";
-            "use both client * *:* fast", 23, "no KEY=VALUE";
+            "use both client * *:* fast", 23, "not KEY=VALUE";
             "use both client * *:* speed=9", 23, "unknown setting `speed`";
             "use both client * *:* .x=9", 23, "unknown setting `.x`";
             "use both client * *:* a.b=", 27, "not nothing";
