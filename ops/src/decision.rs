@@ -122,7 +122,6 @@ impl Switch {
         if rule.target != Target::Tcp {
             return None;
         }
-        rules.count(Some(rule));
         report(&query, Some(rule), Target::Tcp);
         Some(Reason::Rule { line: rule.line })
     }
@@ -231,7 +230,7 @@ fn policy(
     };
     let interface = device.as_ref().and_then(|found| found.device.as_deref());
     let query = switch.query(intent.role, intent.address, interface);
-    let verdict = rules.decide(&query);
+    let verdict = rules.verdict(&query);
     trace.note(Subject::Rule, || match verdict.rule {
         Some(rule) => format!("line {}: {rule}", rule.line),
         None => format!("none matches, so {}", verdict.target.word()),

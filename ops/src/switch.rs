@@ -1,6 +1,5 @@
 //! The state that the sockets of a process share.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,7 +13,6 @@ use rustix::io::Errno;
 
 use crate::netlink::{NetStack, Route};
 use crate::portmap::{Answers, Offering, PortMapper};
-use crate::reason::Reason;
 use crate::registry::Registry;
 use crate::rules::{Rules, Target};
 
@@ -57,8 +55,6 @@ pub struct Switch {
     answers_generation: Mutex<u64>,
     port_mapper: Mutex<PortMapper>,
     wake: OwnDescriptor,
-    /// The number of sockets that stayed on TCP, by reason.
-    fall_backs: Mutex<Vec<(Reason, u64)>>,
 }
 
 impl Switch {
@@ -91,7 +87,6 @@ impl Switch {
                 EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
             )?)?
             .into(),
-            fall_backs: Mutex::default(),
         }))
     }
 
@@ -133,16 +128,6 @@ impl Switch {
         }
     }
 
-    /// The number of sockets that fell back to TCP, by the text of the reason.
-    #[must_use]
-    pub fn fall_backs(&self) -> BTreeMap<String, u64> {
-        let mut by_text = BTreeMap::new();
-        for (reason, count) in lock(&self.fall_backs).iter() {
-            *by_text.entry(reason.to_string()).or_default() += count;
-        }
-        by_text
-    }
-
     /// Returns the current route to a peer; `None` if no route was looked up.
     ///
     /// The kernel often reports network changes: routers repeat their advertisements, containers
@@ -168,15 +153,6 @@ impl Switch {
             answers.clear();
         }
         answers
-    }
-
-    /// Counts a socket that stays on TCP for this reason.
-    pub fn count_fall_back(&self, reason: &Reason) {
-        let mut all = lock(&self.fall_backs);
-        match all.iter_mut().find(|(known, _)| known == reason) {
-            Some((_, count)) => *count += 1,
-            None => all.push((reason.clone(), 1)),
-        }
     }
 
     /// Announces a service to peers that ask for it. They are answered once a

@@ -97,7 +97,6 @@ fn parse_rule(words: &mut Words<'_>, line: u32, known: Option<&[Known]>) -> Resu
         interface: None,
         within: None,
         settings: Vec::new(),
-        hits: 0.into(),
     };
     words.try_for_each(|word| parse_setting(word, known, &mut rule))?;
     Ok(rule)

@@ -1,7 +1,6 @@
 //! A rule of the rule file.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::rules::endpoints::Endpoints;
@@ -66,7 +65,6 @@ pub struct Rule {
     pub within: Option<Duration>,
     /// The settings that are passed to offload protocols.
     pub settings: Vec<Setting>,
-    pub(super) hits: AtomicU64,
 }
 
 impl Rule {
@@ -94,15 +92,9 @@ impl Rule {
         };
         is_program && self.user.is_none_or(|own| own == query.user)
     }
-
-    /// The number of sockets that this rule has decided.
-    #[must_use]
-    pub fn hits(&self) -> u64 {
-        self.hits.load(Ordering::Relaxed)
-    }
 }
 
-/// Compares the contents of two rules. Line numbers and counters do not matter.
+/// Compares the contents of two rules. Line numbers do not matter.
 impl PartialEq for Rule {
     fn eq(&self, other: &Self) -> bool {
         let key = |rule: &Self| {

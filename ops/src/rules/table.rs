@@ -1,17 +1,14 @@
 //! The rules of a file.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::rules::log::Log;
 use crate::rules::query::Query;
 use crate::rules::rule::{Rule, Target};
 
-/// The rules and `log` settings of a file, with a counter for each rule.
+/// The rules and `log` settings of a file.
 #[derive(Debug, Default)]
 pub struct Rules {
     pub(super) rules: Vec<Rule>,
     pub(super) log: Option<Log>,
-    pub(super) unmatched: AtomicU64,
 }
 
 /// The decision for a socket.
@@ -36,32 +33,13 @@ impl Rules {
         self.log.as_ref()
     }
 
-    /// The number of sockets that no rule matched.
-    #[must_use]
-    pub fn unmatched(&self) -> u64 {
-        self.unmatched.load(Ordering::Relaxed)
-    }
-
     /// True if a rule names a device, so a query needs the route to the peer.
     #[must_use]
     pub fn needs_interface(&self) -> bool {
         self.rules.iter().any(|rule| rule.interface.is_some())
     }
 
-    /// Decides, and counts the decision at the matching rule.
-    pub fn decide(&self, query: &Query<'_>) -> Verdict<'_> {
-        let verdict = self.verdict(query);
-        self.count(verdict.rule);
-        verdict
-    }
-
-    /// Counts a decision at the rule that made it.
-    pub(crate) fn count(&self, rule: Option<&Rule>) {
-        let counter = rule.map_or(&self.unmatched, |rule| &rule.hits);
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the decision of [`Rules::decide`] without counting it.
+    /// Returns the decision for a socket: that of the first rule that matches.
     #[must_use]
     pub fn verdict(&self, query: &Query<'_>) -> Verdict<'_> {
         let rule = self.rules.iter().find(|rule| rule.matches(query));
@@ -146,18 +124,5 @@ mod tests {
         let verdict = rules.verdict(&query(Role::Connect, "10.0.0.1:80"));
         assert_eq!(verdict.target, Target::Both);
         assert!(verdict.rule.is_none());
-    }
-
-    #[test]
-    fn decisions_are_counted_by_the_rule_that_made_them() {
-        let rules = parse(b"use tcp client * *:80\nuse both client * *:90").unwrap();
-        for port in [80, 90, 90, 91] {
-            let address = format!("10.0.0.1:{port}");
-            rules.decide(&query(Role::Connect, &address));
-            let _ = rules.verdict(&query(Role::Connect, &address));
-        }
-        let hits: Vec<u64> = rules.rules().iter().map(Rule::hits).collect();
-        assert_eq!(hits, [1, 2]);
-        assert_eq!(rules.unmatched(), 1);
     }
 }

@@ -25,11 +25,6 @@ fn a_rule_that_says_tcp_decides_without_a_socket() -> Result<()> {
     ensure!(reason(80).is_none(), "an earlier rule matches");
     ensure!(reason(85) == Some(Reason::Rule { line: 3 }));
     ensure!(reason(91).is_none(), "no rule matches");
-    let hits = |lab: &Lab| {
-        let rules = lab.switch.rules().into_iter().flat_map(|all| all.rules());
-        rules.map(|rule| rule.hits()).collect::<Vec<_>>()
-    };
-    ensure!(hits(&lab) == [0, 0, 1], "only such decisions are counted");
     // The device is known after the route was looked up.
     let lab = available!(Lab::new("use tcp connect * *:* interface=lo", &unix())?);
     let reason = lab.switch.connects_by_tcp((LOCALHOST, 80).into());
@@ -65,13 +60,7 @@ fn a_rule_keeps_a_socket_on_tcp() -> Result<()> {
     let lab = available!(Lab::new("# first\nuse tcp connect probe *:*", &unix())?);
     let (_service, mut client, server) = lab.connected()?;
     ensure!(client.outcome() == "tcp: line 2 of the rule file says tcp");
-    exchange(&mut client, &server)?;
-    let falls = lab.switch.fall_backs();
-    ensure!(
-        falls.keys().eq(["line 2 of the rule file says tcp"]),
-        "{falls:?}"
-    );
-    Ok(())
+    exchange(&mut client, &server)
 }
 
 #[test]

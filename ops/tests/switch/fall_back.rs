@@ -115,18 +115,6 @@ fn an_attempt_that_was_dropped_is_never_accepted() -> Result<()> {
 }
 
 #[test]
-fn reasons_are_counted() -> Result<()> {
-    let lab = available!(Lab::new("", &[UnixProtocol::default()])?);
-    for _ in 0..3 {
-        let to: SocketAddr = (LOCALHOST, 9).into();
-        ensure!(lab.connect(to).is_err(), "a service at port 9");
-    }
-    let falls = lab.switch.fall_backs();
-    ensure!(falls.get("the peer refused") == Some(&3), "{falls:?}");
-    Ok(())
-}
-
-#[test]
 fn where_tcp_is_not_permitted_the_bound_is_longer_unless_a_rule_sets_it() -> Result<()> {
     let rules = "use offload connect * *:1\nuse offload connect * *:2 within=7ms\n";
     let lab = available!(Lab::new(rules, &[UnixProtocol::default()])?);

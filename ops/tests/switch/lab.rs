@@ -115,7 +115,7 @@ impl Lab {
     pub(crate) fn connect(&self, to: SocketAddr) -> Result<End> {
         let native = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
         match self.plan(to) {
-            Plan::Native(reason) => native_end(&self.switch, native, reason, to),
+            Plan::Native(reason) => native_end(native, reason, to),
             Plan::Impossible(reason) => bail!(reason.errno()),
             Plan::Offload(offer) => {
                 let native = Arc::new(native);
@@ -124,11 +124,10 @@ impl Lab {
                     rustix::net::bind(&bound, &SocketAddr::new(LOCALHOST, 0))?;
                     rustix::net::getsockname(&bound)?.try_into()
                 });
-                let switch = Arc::clone(&self.switch);
                 let attempt = self
                     .switch
                     .connect(to, reserve, offer, DecisionTrace::default());
-                End::Begun(switch, native, Box::new(attempt)).step(to)
+                End::Begun(native, Box::new(attempt)).step(to)
             }
         }
     }
@@ -217,8 +216,7 @@ pub(crate) fn intent(role: Role, address: SocketAddr) -> Intent {
 }
 
 /// Connects over TCP.
-fn native_end(switch: &Switch, native: OwnedFd, reason: Reason, to: SocketAddr) -> Result<End> {
-    switch.count_fall_back(&reason);
+fn native_end(native: OwnedFd, reason: Reason, to: SocketAddr) -> Result<End> {
     rustix::net::connect(&native, &to)?;
     Ok(End::Native(TcpStream::from(native), Some(reason)))
 }
@@ -271,7 +269,7 @@ pub(crate) enum Accepted {
 }
 
 pub(crate) enum End {
-    Begun(Arc<Switch>, Arc<OwnedFd>, Box<Connecting<'static>>),
+    Begun(Arc<OwnedFd>, Box<Connecting<'static>>),
     Offloaded(String, Box<dyn OffloadStream>),
     Native(TcpStream, Option<Reason>),
 }
@@ -300,11 +298,11 @@ impl End {
     /// Makes one step of progress.
     pub(crate) fn step(self, to: SocketAddr) -> Result<Self> {
         match self {
-            Self::Begun(switch, native, mut attempt) => match attempt.step() {
-                None => Ok(Self::Begun(switch, native, attempt)),
+            Self::Begun(native, mut attempt) => match attempt.step() {
+                None => Ok(Self::Begun(native, attempt)),
                 Some(outcome) => {
                     drop(attempt);
-                    settled(&switch, native, outcome, to)
+                    settled(native, outcome, to)
                 }
             },
             other => Ok(other),
@@ -314,10 +312,10 @@ impl End {
     /// Makes progress until the connection is decided, without the service.
     pub(crate) fn decided(self, to: SocketAddr) -> Result<Self> {
         match self {
-            Self::Begun(switch, native, mut attempt) => {
+            Self::Begun(native, mut attempt) => {
                 let outcome = attempt.wait();
                 drop(attempt);
-                settled(&switch, native, outcome, to)
+                settled(native, outcome, to)
             }
             other => Ok(other),
         }
@@ -354,13 +352,13 @@ impl End {
     }
 }
 
-fn settled(switch: &Switch, native: Arc<OwnedFd>, outcome: Outcome, to: SocketAddr) -> Result<End> {
+fn settled(native: Arc<OwnedFd>, outcome: Outcome, to: SocketAddr) -> Result<End> {
     match outcome {
         Outcome::Offloaded { protocol, stream } => Ok(End::Offloaded(protocol, stream)),
         Outcome::Impossible(reason) => bail!(reason.errno()),
         Outcome::Native(reason) => {
             let native = Arc::into_inner(native).ok_or(anyhow!("the attempt has the socket"))?;
-            native_end(switch, native, reason, to)
+            native_end(native, reason, to)
         }
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, F_SETFL, F_SETOWN};
 
-use super::{alias, eventfd, unchanged};
+use super::{alias, eventfd, jump, unchanged};
 use crate::process::{self, guard, real};
 use crate::setup::signal_driven::{self, F_SETOWN_EX, F_SETSIG};
 use crate::sharing::exposing;
@@ -102,9 +102,30 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     replace_entry(fd, unchanged(to, || unsafe { real::dup3(fd, to, flags) }))
 }
 
-/// Hook of `fcntl`, whose variable argument is one word in every command.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+jump! {
+    /// Hook of `fcntl`, whose variable argument is one word in every command.
+    fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int =
+        if is_of_library(command) => control_in_library;
+}
+
+/// Returns true for a command whose effect this library must know.
+fn is_of_library(command: c_int) -> bool {
+    matches!(
+        command,
+        F_DUPFD | F_DUPFD_CLOEXEC | F_SETFL | F_SETFD | F_SETOWN | F_SETOWN_EX | F_SETSIG
+    )
+}
+
+/// Performs `fcntl`.
+///
+/// # Safety
+/// As for `fcntl`.
+#[inline(never)]
+unsafe extern "C-unwind" fn control_in_library(
+    fd: c_int,
+    command: c_int,
+    argument: usize,
+) -> c_int {
     if matches!(command, F_DUPFD | F_DUPFD_CLOEXEC) {
         table::settle(fd);
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use host::descriptors::{Identity, OwnDescriptor, raise};
 use host::locks::IgnorePoison as _;
 use host::stand_in::{self, Flags, LibraryEnd, Signals};
-use ops::{Connecting, OffloadStream, Outcome, Reason, Switch};
+use ops::{Connecting, OffloadStream, Outcome, Reason};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFlags, Timespec};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -80,7 +80,6 @@ struct Pair {
 /// A connect in progress.
 pub(super) struct Background {
     me: Weak<Self>,
-    switch: Arc<Switch>,
     fd: c_int,
     family: Family,
     remote: SocketAddr,
@@ -95,7 +94,6 @@ pub(super) struct Background {
 
 /// Continues an attempt on the event thread.
 pub(super) fn begin(
-    switch: &Arc<Switch>,
     connecting: Connecting<'static>,
     of: Subject,
     shown: Flags,
@@ -127,7 +125,6 @@ pub(super) fn begin(
     };
     let background = Arc::new_cyclic(|me| Background {
         me: Weak::clone(me),
-        switch: Arc::clone(switch),
         fd,
         family: of.family,
         remote: of.remote,
@@ -249,7 +246,6 @@ impl Background {
             }
             Outcome::Native(reason) => {
                 info!(peer = %remote, %reason, "a connection uses TCP");
-                self.switch.count_fall_back(&reason);
                 self.connect_by_tcp(reason, held)
             }
             Outcome::Impossible(reason) => {

@@ -81,13 +81,12 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         Plan::Offload(offer) => offer,
         Plan::Native(reason) => {
             info!(peer = %remote, %reason, "a connection uses TCP");
-            switch.count_fall_back(&reason);
             return Outcome::Kernel(Some(reason));
         }
         Plan::Impossible(reason) => return Outcome::Offloaded(Err(refuse(remote, &reason))),
     };
     if let Some(reason) = reason_against(socket) {
-        return fall_back(switch, remote, &offer, &reason);
+        return fall_back(remote, &offer, &reason);
     }
     let source = offer.route.as_ref().and_then(|route| route.source);
     let Ok(flags) = local::flags_of(socket) else {
@@ -103,7 +102,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     if Carried::has_reset(socket) {
         offer.protocols.retain(|it| it.sockets().kernel().is_none());
         if offer.protocols.is_empty() {
-            return fall_back(switch, remote, &offer, &Reason::Option("SO_LINGER"));
+            return fall_back(remote, &offer, &Reason::Option("SO_LINGER"));
         }
     }
     match switch.connect_in_kernel(&target, &mut offer) {
@@ -116,7 +115,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
             if reason == Reason::NotOffered && offer.may_fall_back {
                 not_offered::remember(remote);
             }
-            fall_back(switch, remote, &offer, &reason)
+            fall_back(remote, &offer, &reason)
         }
         Err(_) => connect_through_library(switch, fd, socket, (family, bound), remote, offer),
     }
@@ -143,26 +142,17 @@ fn connect_by_kernel(fd: c_int, socket: BorrowedFd<'_>, remote: SocketAddr) -> O
     if let Some(switch) = switch::made()
         && let Some(reason) = switch.connects_by_tcp(remote)
     {
-        return Some(use_tcp_by_rule(switch, fd, remote, reason));
+        return Some(use_tcp_by_rule(fd, remote, reason));
     }
-    not_offered::is_recent(remote).then(not_offered_again)
+    // No program offered the service a moment ago.
+    not_offered::is_recent(remote).then_some(Outcome::Kernel(Some(Reason::NotOffered)))
 }
 
 /// Leaves a connection to TCP by a rule, which applies to every socket.
-fn use_tcp_by_rule(switch: &Switch, fd: c_int, remote: SocketAddr, reason: Reason) -> Outcome {
+fn use_tcp_by_rule(fd: c_int, remote: SocketAddr, reason: Reason) -> Outcome {
     // A program may call `connect` again to find out whether the connection was made.
     if !table::is_listed(fd) {
         info!(peer = %remote, %reason, "a connection uses TCP");
-        switch.count_fall_back(&reason);
-    }
-    Outcome::Kernel(Some(reason))
-}
-
-/// Leaves a connection to TCP, because no program offered the service a moment ago.
-fn not_offered_again() -> Outcome {
-    let reason = Reason::NotOffered;
-    if let Some(switch) = switch::made() {
-        switch.count_fall_back(&reason);
     }
     Outcome::Kernel(Some(reason))
 }
@@ -192,7 +182,7 @@ fn connect_through_library(
     let outcome = switch
         .connect(remote, reserve, offer, DecisionTrace::default())
         .wait();
-    conclude(switch, fd, family, remote, outcome, || {
+    conclude(fd, family, remote, outcome, || {
         prepared.ok_or(Errno::NOBUFS)
     })
 }
@@ -217,7 +207,7 @@ fn connect_in_background(
             let mut connecting = switch.connect(remote, reserve, offer, DecisionTrace::default());
             if let Some(outcome) = connecting.wait_briefly(BRIEFLY) {
                 let prepared = || Prepared::of(socket);
-                return Ok(conclude(switch, fd, family, remote, outcome, prepared));
+                return Ok(conclude(fd, family, remote, outcome, prepared));
             }
             let of = Subject {
                 fd,
@@ -225,7 +215,7 @@ fn connect_in_background(
                 remote,
                 tcp,
             };
-            background::begin(switch, connecting, of, background::flags_of(socket))?;
+            background::begin(connecting, of, background::flags_of(socket))?;
             Ok(Outcome::Offloaded(Err(Errno::INPROGRESS)))
         });
     begun.unwrap_or_else(|errno| {
@@ -234,13 +224,12 @@ fn connect_in_background(
             true => ops::Outcome::Native(reason),
             false => ops::Outcome::Impossible(reason),
         };
-        conclude(switch, fd, family, remote, outcome, || Err(errno))
+        conclude(fd, family, remote, outcome, || Err(errno))
     })
 }
 
 /// Does what the outcome of an attempt demands.
 fn conclude(
-    switch: &Switch,
     fd: c_int,
     family: Family,
     remote: SocketAddr,
@@ -255,7 +244,6 @@ fn conclude(
         }
         ops::Outcome::Native(reason) => {
             info!(peer = %remote, %reason, "a connection uses TCP");
-            switch.count_fall_back(&reason);
             Outcome::Kernel(Some(reason))
         }
         ops::Outcome::Impossible(reason) => Outcome::Offloaded(Err(refuse(remote, &reason))),
@@ -263,12 +251,11 @@ fn conclude(
 }
 
 /// Falls back to TCP, if that is permitted.
-fn fall_back(switch: &Switch, remote: SocketAddr, offer: &Offer, reason: &Reason) -> Outcome {
+fn fall_back(remote: SocketAddr, offer: &Offer, reason: &Reason) -> Outcome {
     if !offer.may_fall_back {
         return Outcome::Offloaded(Err(refuse(remote, reason)));
     }
     info!(peer = %remote, %reason, "a connection uses TCP");
-    switch.count_fall_back(reason);
     Outcome::Kernel(Some(reason.clone()))
 }
 

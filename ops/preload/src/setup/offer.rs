@@ -175,14 +175,8 @@ impl Candidate {
         };
         match self.switch.plan(&intent, &mut DecisionTrace::default()) {
             Plan::Offload(offer) => Ok(offer),
-            Plan::Native(reason) | Plan::Impossible(reason) => Err(self.counted(reason)),
+            Plan::Native(reason) | Plan::Impossible(reason) => Err(reason),
         }
-    }
-
-    /// Counts the reason why no protocol offers this socket, and returns it.
-    fn counted(&self, reason: Reason) -> Reason {
-        self.switch.count_fall_back(&reason);
-        reason
     }
 
     /// Listens with the protocols. The error is the first failure of a protocol with kernel
@@ -232,7 +226,7 @@ impl Candidate {
     fn serve(&self, begun: Begun, record: &Arc<Record>) -> Result<Service, Reason> {
         let asks_peer = begun.asks_peer;
         let begun = Service::begin(begun, self.family, Arc::clone(record), forget_shut);
-        let service = begun.map_err(|errno| self.counted(Reason::Failed(errno)))?;
+        let service = begun.map_err(Reason::Failed)?;
         if asks_peer && let Some(mapped) = service.mapped() {
             let address = self.local.address;
             switch::answer(self.switch);
@@ -301,7 +295,7 @@ impl Candidate {
     fn report_failure(&self, protocol: &dyn OffloadProtocol, reason: Reason) -> Reason {
         let (service, protocol) = (self.local.address, protocol.name());
         info!(%service, protocol, %reason, "a protocol does not listen");
-        self.counted(reason)
+        reason
     }
 
     /// Records the listener in the page of this process.
@@ -330,11 +324,11 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
     // As in the kernel, the maximum limits larger values and replaces negative ones.
     let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
     let plan = if made::is_shared(fd) {
-        Err(candidate.counted(Reason::Shared))
+        Err(Reason::Shared)
     } else if made::has_duplicate(socket) {
-        Err(candidate.counted(Reason::Duplicated))
+        Err(Reason::Duplicated)
     } else if switch::is_elsewhere(socket) {
-        Err(candidate.counted(Reason::Namespace))
+        Err(Reason::Namespace)
     } else {
         candidate.plan()
     };
