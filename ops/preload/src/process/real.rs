@@ -67,9 +67,14 @@ pub(crate) fn address(name: &CStr) -> *const c_void {
 /// timers, as well.
 pub(crate) fn is_single_threaded() -> bool {
     static FOUND: OnceLock<Option<&'static AtomicU8>> = OnceLock::new();
-    // SAFETY: the pointer is null, or to a `char` of the C library, which is never unloaded.
-    let find = || unsafe { find(c"__libc_single_threaded").cast::<AtomicU8>().as_ref() };
-    let flag = FOUND.get_or_init(find);
+    let flag = FOUND.get_or_init(|| {
+        // A program that uses the variable has the copy that is in use.
+        let all = libc::RTLD_DEFAULT;
+        // SAFETY: the name is a terminated constant.
+        let found = unsafe { libc::dlsym(all, c"__libc_single_threaded".as_ptr()) };
+        // SAFETY: the pointer is null, or to a `char` of a module that is never unloaded.
+        unsafe { found.cast::<AtomicU8>().as_ref() }
+    });
     flag.is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
 }
 
