@@ -2,8 +2,10 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
+use stack_tests::Finished;
 
 use crate::job::Job;
 use crate::report::Outcome;
@@ -89,12 +91,12 @@ pub(crate) fn provide(workspace: &Workspace, needs: &[Need]) -> Result<Outcome> 
     if !nix::unistd::geteuid().is_root() || find("apt-get").is_none() {
         return Ok(Outcome::NotRun(advice(&absent)));
     }
-    apt_get(workspace, "update --quiet").run()?;
+    // If a list cannot be fetched, the installation shows whether it is needed.
+    let _ = apt_get(workspace, "update --quiet");
     apt_get(
         workspace,
         &format!("install --yes --no-install-recommends {packages}"),
-    )
-    .check()?;
+    )?;
     let absent = missing(needs);
     anyhow::ensure!(
         absent.is_empty(),
@@ -114,14 +116,23 @@ pub(crate) fn advice(needs: &[Need]) -> String {
     )
 }
 
-/// An apt-get command that never prompts.
-pub(crate) fn apt_get(workspace: &Workspace, args: &str) -> Job {
+/// Runs an apt-get command that never prompts.
+pub(crate) fn apt_get(workspace: &Workspace, args: &str) -> Result<Finished> {
+    let _alone = lock_apt();
     Job::new(workspace, "apt-get", "apt-get")
         .args(args)
         .env("DEBIAN_FRONTEND", "noninteractive")
         // The services of a package must not start, because tests start what they need.
         .env("RUNLEVEL", "1")
-        .minutes(5)
+        .minutes(9)
+        .check()
+}
+
+/// Excludes other uses of apt-get by this process: an apt-get that finds the lock of the package
+/// lists taken fails. Steps run in parallel.
+pub(crate) fn lock_apt() -> MutexGuard<'static, ()> {
+    static APT: Mutex<()> = Mutex::new(());
+    APT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn packages_of(needs: &[Need]) -> String {

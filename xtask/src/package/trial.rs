@@ -109,6 +109,7 @@ fn release(text: &str) -> Result<String> {
 /// Downloads the packages of [`DEBIANS`].
 fn download(workspace: &Workspace, directory: &Path) -> Result<()> {
     let get = || {
+        let _alone = install::lock_apt();
         let mut apt_get = Command::new("apt-get");
         apt_get.args(["download", "--quiet"]).args(DEBIANS);
         // The user `_apt` has no permission to write to this directory.
@@ -117,7 +118,7 @@ fn download(workspace: &Workspace, directory: &Path) -> Result<()> {
     };
     if get().is_err() {
         // The package lists may be absent, or name versions that the mirror no longer has.
-        install::apt_get(workspace, "update --quiet").check()?;
+        install::apt_get(workspace, "update --quiet")?;
         get()?;
     }
     for name in DEBIANS {

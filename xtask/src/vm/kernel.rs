@@ -191,7 +191,7 @@ impl Packages {
         };
         ask().or_else(|_| {
             // Without package lists apt-cache finds no package.
-            install::apt_get(workspace, "update --quiet").check()?;
+            install::apt_get(workspace, "update --quiet")?;
             ask()
         })
         .with_context(|| {
@@ -280,10 +280,12 @@ impl Making<'_> {
     fn unpack_image(&self, whole: &Path) -> Result<()> {
         fs::create_dir(whole)?;
         let image = self.packages.image();
+        let alone = install::lock_apt();
         self.job("fetch", &format!("apt-get download {image}"))
             .minutes(10)
             .check()
             .context("a network is required")?;
+        drop(alone);
         let package = only_file(self.directory, "deb")?;
         let (package, whole) = (package.display(), whole.display());
         let args = format!("dpkg-deb --extract {package} {whole}");
@@ -336,7 +338,7 @@ impl Making<'_> {
             "{file} is missing; as root: apt-get install {package}"
         );
         let args = format!("install --yes --no-install-recommends {package}");
-        let installed = install::apt_get(self.workspace, &args).minutes(9).check();
+        let installed = install::apt_get(self.workspace, &args);
         installed.with_context(|| format!("{package}: a network is required"))?;
         ensure!(
             Path::new(file).exists(),
