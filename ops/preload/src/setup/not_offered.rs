@@ -3,7 +3,7 @@
 //! Checking whether a service is offered takes some ten system calls. For a program that makes many
 //! connections to one service on TCP, this cache saves all of them. TCP is correct for every
 //! connection, so the worst effect of an old entry is that a connection within [`TIME`] of the
-//! service's first offer uses TCP.
+//! service's first offer by another process uses TCP.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -36,6 +36,13 @@ pub(crate) fn remember(service: SocketAddr) {
     }
 }
 
+/// Forgets the services of a port, because this process offers one of them now.
+pub(crate) fn forget(port: u16) {
+    if let Ok(mut entries) = RECENT.try_lock() {
+        entries.remove(port);
+    }
+}
+
 /// Returns true for a service that no protocol offered a moment ago.
 pub(crate) fn is_recent(service: SocketAddr) -> bool {
     let entries = RECENT.try_lock();
@@ -46,6 +53,12 @@ impl Entries {
     fn add(&mut self, service: SocketAddr, now: Instant) {
         self.all[self.oldest] = Some((service, now));
         self.oldest = (self.oldest + 1) % ENTRIES;
+    }
+
+    fn remove(&mut self, port: u16) {
+        for entry in &mut self.all {
+            *entry = entry.filter(|(service, _)| service.port() != port);
+        }
     }
 
     fn has(&self, service: SocketAddr, now: Instant) -> bool {

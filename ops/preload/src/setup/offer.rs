@@ -23,7 +23,7 @@ use crate::process::per_process::PerProcess;
 use crate::process::signals_blocked::SignalsBlocked;
 use crate::process::{self, guard};
 use crate::registrations::Registrations;
-use crate::setup::signal_driven;
+use crate::setup::{not_offered, signal_driven};
 use crate::table::{self, Entry};
 use crate::tcp::names::{Family, local_of};
 use crate::tcp::{buffers, made, tcp_only};
@@ -308,6 +308,7 @@ impl Candidate {
         let device = service.map_or("", |it| it.listener.device());
         let service = self.local.address;
         info!(%service, protocols, device, "a service is offered");
+        not_offered::forget(service.port());
         Arc::new(observing::listener(service, &protocols, device))
     }
 }

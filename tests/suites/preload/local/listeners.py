@@ -113,3 +113,11 @@ listener.listen()
 client, _ = dial(listener)
 listener.accept()[0].close()
 assert greeted(client) == b""
+
+# A program finds its own listener at once, also at a port where nobody listened a moment ago.
+with socket.socket() as unused:
+    unused.bind(("127.0.0.1", 0))
+    address = unused.getsockname()
+assert refused(lambda: dial_nobody(address)) == errno.ECONNREFUSED
+with socket.create_server(address) as listener, socket.create_connection(address) as client:
+    assert is_offloaded(client)
