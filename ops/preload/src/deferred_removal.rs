@@ -11,9 +11,10 @@
 //! removals from private sets are deferred.
 //!
 //! A program that removes the same connection again and again uses no other and sleeps soon. Its
-//! removals are not deferred: a shorter time before a sleep gains little, and the next wake-up may
-//! take longer. A removal leaves memory to be freed by RCU, and until then the kernel of a virtual
-//! machine need not stop the tick of an idle processor, which costs it two exits to the host.
+//! removals are not deferred: a shorter time before a sleep gains little, and on two processors of
+//! a virtual machine the next wake-up took longer than the removals. The cause is probably that a
+//! removal leaves memory to be freed by RCU, and that until then the kernel need not stop the tick
+//! of an idle processor.
 //!
 //! A removal and an addition cost one system call instead of two. A removal without an addition
 //! costs one, as before.
