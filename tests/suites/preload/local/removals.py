@@ -81,7 +81,8 @@ class World:
         return ready(self.sets[set])
 
     def ready_by_number(self, set, *_):
-        return by_number("epoll_wait", self.sets[set])
+        _, number, arguments = wait_calls(self.sets[set])["epoll_wait"]
+        return C.syscall(number, *arguments)
 
     def polled(self, set, *_):
         poll = select.poll()
@@ -186,7 +187,6 @@ PAIR = local_pair()
 FD = PAIR[0].fileno()
 OTHER_SET = C.epoll_create1(0)
 PAIR[1].send(b"x")
-BY_NUMBER = {"poll": 7, "select": 23, "epoll_wait": 232, "pselect6": 270, "ppoll": 271, "epoll_pwait": 281, "epoll_pwait2": 441}
 WAIT = "import select, sys; sys.exit(len(select.epoll.fromfd(int(sys.argv[1])).poll(0)))"
 PYTHON = "/usr/bin/python3"
 
@@ -218,49 +218,31 @@ def is_passed_on(set):
     return not is_deferred(set)
 
 
-def by_number(name, set):
-    """The result of a wait by number that does not sleep."""
+def wait_calls(set):
+    """The waits that do not sleep: function, number and arguments. A function ignores the argument that
+    only the call by number has."""
     found, zeros, entry = (Event * MOST)(), ctypes.create_string_buffer(16), struct.pack("ihh", set, select.POLLIN, 0)
     bits = ctypes.create_string_buffer(128)
     bits[set // 8] = 1 << set % 8
-    arguments = {
-        "poll": (entry, 1, 0),
-        "ppoll": (entry, 1, zeros, None, 8),
-        "select": (set + 1, bits, None, None, zeros),
-        "pselect6": (set + 1, bits, None, None, zeros, None),
-        "epoll_wait": (set, found, MOST, 0),
-        "epoll_pwait": (set, found, MOST, 0, None, 8),
-        "epoll_pwait2": (set, found, MOST, zeros, None, 8),
+    return {
+        "poll": (C.poll, 7, (entry, 1, 0)),
+        "ppoll": (C.ppoll, 271, (entry, 1, zeros, None, 8)),
+        "select": (C.select, 23, (set + 1, bits, None, None, zeros)),
+        "pselect": (C.pselect, 270, (set + 1, bits, None, None, zeros, None)),
+        "epoll_wait": (C.epoll_wait, 232, (set, found, MOST, 0)),
+        "epoll_pwait": (C.epoll_pwait, 281, (set, found, MOST, 0, None, 8)),
+        "epoll_pwait2": (C.epoll_pwait2, 441, (set, found, MOST, zeros, None, 8)),
     }
-    return C.syscall(BY_NUMBER[name], *arguments[name])
 
 
 def waits():
     """No wait returns the event, by function or by number."""
-    zeros = ctypes.create_string_buffer(16)
-    found = (Event * MOST)()
-    bits = ctypes.create_string_buffer(128)
-
-    def bits_of(set):
-        bits[set // 8] = 1 << set % 8
-        return bits
-
-    def entry_of(set):
-        return struct.pack("ihh", set, select.POLLIN, 0)
-
-    calls = {
-        "epoll_wait": lambda set: C.epoll_wait(set, found, MOST, 0),
-        "epoll_pwait": lambda set: C.epoll_pwait(set, found, MOST, 0, None),
-        "epoll_pwait2": lambda set: C.epoll_pwait2(set, found, MOST, zeros, None),
-        "poll": lambda set: C.poll(entry_of(set), 1, 0),
-        "ppoll": lambda set: C.ppoll(entry_of(set), 1, zeros, None),
-        "select": lambda set: C.select(set + 1, bits_of(set), None, None, zeros),
-        "pselect": lambda set: C.pselect(set + 1, bits_of(set), None, None, zeros, None),
-    }
-    for name, call in calls.items():
-        assert call(removed()) == 0, name
-    for name in BY_NUMBER:
-        assert by_number(name, removed()) == 0, name
+    set = C.epoll_create1(0)
+    for name, (function, number, arguments) in wait_calls(set).items():
+        removed_from(set)
+        assert function(*arguments) == 0, name
+        removed_from(set)
+        assert C.syscall(number, *arguments) == 0, f"{name} by number"
 
 
 def processes():
