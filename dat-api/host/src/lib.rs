@@ -3,6 +3,7 @@
 //! | File | Contents |
 //! |---|---|
 //! | [`adaptive_spin`] | the decision to poll before a sleep, by the success of earlier polls |
+//! | [`clock`] | the kernel's clocks |
 //! | [`descriptors`] | descriptors of the library, above those of the program |
 //! | [`environment`] | environment variables, which a program with raised privileges ignores |
 //! | [`forks`] | handlers that run around a `fork` of the program |
@@ -15,6 +16,7 @@
 //! | [`threads`] | threads of the library, which receive none of the program's signals |
 
 pub mod adaptive_spin;
+pub mod clock;
 pub mod descriptors;
 pub mod environment;
 pub mod forks;

@@ -2,6 +2,8 @@
 
 use std::os::fd::OwnedFd;
 
+use host::clock::Clock;
+
 use crate::observe::directory::{Directory, Name, Opened, PageRoot};
 use crate::observe::layout::{HEADER_LEN, PAGE_LEN};
 use crate::observe::process::{self, ProcessState};
@@ -143,7 +145,8 @@ fn examine(directory: &Directory, name: Name, here: u64) -> Found {
 /// Classifies a file without a valid page: its process was killed while it made the page, or
 /// another program made the file.
 fn of_no_page(name: Name, file: &Opened, fault: Fault) -> Found {
-    let age = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec - file.modified;
+    let now = i64::try_from(Clock::Real.now().as_secs()).unwrap_or(i64::MAX);
+    let age = now.saturating_sub(file.modified);
     match process::of(name.pid, name.started) {
         ProcessState::Over if age > ABANDONED_AGE_S => Found::Over,
         _ if fault == Fault::Incomplete && age <= ABANDONED_AGE_S => Found::Nothing,

@@ -4,11 +4,11 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use host::clock::Clock;
 use host::locks::IgnorePoison as _;
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::observe::claims::{CHUNK, Claims};
 use crate::observe::description::words;
@@ -274,8 +274,5 @@ fn is(text: &[AtomicU64], wanted: &[u64]) -> bool {
 
 /// Returns the time since the machine started, in nanoseconds.
 fn now() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+    u64::try_from(Clock::Boot.now().as_nanos()).unwrap_or(u64::MAX)
 }

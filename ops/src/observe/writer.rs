@@ -16,6 +16,8 @@ const SWEPT: usize = 32;
 pub struct Writer {
     /// Null until there is a page. Pages are leaked, so a reference to one is always valid.
     page: AtomicPtr<Page>,
+    /// The page before that, so that leak checkers find the memory.
+    former: AtomicPtr<Page>,
     /// The number of calls of [`Writer::forked`], in the ancestors of this process as well.
     forks: AtomicU32,
     root: OnceLock<PageRoot>,
@@ -27,6 +29,7 @@ impl Writer {
     pub const fn new() -> Self {
         Self {
             page: AtomicPtr::new(ptr::null_mut()),
+            former: AtomicPtr::new(ptr::null_mut()),
             forks: AtomicU32::new(0),
             root: OnceLock::new(),
         }
@@ -42,7 +45,7 @@ impl Writer {
     /// else of this crate. The child makes its own page with its first count or listing, which may
     /// be for a socket of the parent that it still uses.
     pub fn forked(&self) {
-        self.page.store(ptr::null_mut(), Ordering::Release);
+        self.replace(ptr::null_mut());
         self.forks.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -55,11 +58,17 @@ impl Writer {
     /// Removes the page at the end of the process.
     pub fn end(&self) {
         let none = Box::into_raw(Box::new(Page::none()));
-        let page = self.page.swap(none, Ordering::AcqRel);
-        // SAFETY: the pointer is null, or points to a page that is never freed.
-        if let Some(page) = unsafe { page.as_ref() } {
+        if let Some(page) = self.replace(none) {
             page.withdraw();
         }
+    }
+
+    /// Stores another page or null, and returns the former page.
+    fn replace(&self, page: *mut Page) -> Option<&'static Page> {
+        let former = self.page.swap(page, Ordering::AcqRel);
+        self.former.store(former, Ordering::Relaxed);
+        // SAFETY: the pointer is null, or points to a page that is never freed.
+        unsafe { former.as_ref() }
     }
 
     pub(super) fn page(&self) -> Option<&'static Page> {

@@ -66,6 +66,11 @@ fn main() -> ExitCode {
                 as_over_tcp::run(protocol, case)
             })
         }));
+        trials.push(trial(
+            protocol,
+            "as_over_tcp::under_valgrind".into(),
+            || as_over_tcp::run_under_valgrind(protocol),
+        ));
         let kinds = [
             ("scripts", scripts::all().collect::<Vec<_>>()),
             ("forking", scripts::forking().collect()),

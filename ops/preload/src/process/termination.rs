@@ -9,8 +9,8 @@
 
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+use host::clock::Clock;
 use rustix::thread::{futex, gettid};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::process::guard;
 
@@ -88,8 +88,7 @@ fn this_thread() -> i32 {
 }
 
 fn now_ms() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
+    u64::try_from(Clock::Monotonic.now().as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
