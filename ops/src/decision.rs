@@ -113,17 +113,15 @@ impl Switch {
         decide(self, intent, trace)
     }
 
-    /// Returns the reason if a rule keeps a connection to this address on TCP, whatever socket
-    /// connects. `None`: call [`Switch::plan`]. Makes no system call.
-    pub fn connects_by_tcp(&self, address: SocketAddr) -> Option<Reason> {
+    /// Returns the rule that keeps connections to this address on TCP, whatever socket connects.
+    /// `None`: call [`Switch::plan`]. Makes no system call.
+    pub fn rule_for_tcp(&self, address: SocketAddr) -> Option<&Rule> {
         let rules = self.rules().filter(|rules| !rules.needs_interface())?;
         let query = self.query(Role::Connect, address, None);
-        let rule = rules.verdict(&query).rule?;
-        if rule.target != Target::Tcp {
-            return None;
-        }
+        let rule = rules.verdict(&query).rule;
+        let rule = rule.filter(|rule| rule.target == Target::Tcp)?;
         report(&query, Some(rule), Target::Tcp);
-        Some(Reason::Rule { line: rule.line })
+        Some(rule)
     }
 
     fn query<'a>(

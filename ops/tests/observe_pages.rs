@@ -8,10 +8,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ops::observe::layout::{RECORDS_MAX, VERSION};
+use ops::observe::layout::{Header, RECORDS_MAX, ReasonSlot, VERSION};
 use ops::observe::{
     Carrier, Counter, Description, Fault, Kind, Listing, Meter as _, Native, NativeRecord,
-    PageRoot, State, Writer,
+    PageRoot, ReasonText, Snapshot, State, Writer,
 };
 use tempfile::TempDir;
 
@@ -173,7 +173,7 @@ fn list_native(writer: &'static Writer, port: u16, reason: &str) -> Option<Nativ
         kind: description.kind,
         local: description.local,
         remote: description.remote,
-        reason,
+        reason: &ReasonText::of(reason),
     })
 }
 
@@ -383,6 +383,16 @@ fn a_malformed_page_is_reported_and_not_changed() {
         assert_eq!(fault(&page), (expected, true));
     }
     assert!(Path::new("/proc/1").exists());
+}
+
+#[test]
+fn the_counts_of_a_reason_with_two_slots_are_added() {
+    let (_dir, mut page, _) = page_of_this_process();
+    let at = std::mem::offset_of!(Header, reasons);
+    let len = size_of::<ReasonSlot>();
+    page.copy_within(at..at + len, at + len);
+    let snapshot = Snapshot::parse(&page, &page, &page).unwrap();
+    assert_eq!(snapshot.reasons, [("no route".to_owned(), 2)]);
 }
 
 #[test]

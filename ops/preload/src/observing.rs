@@ -4,7 +4,6 @@
 //! A socket that stays on TCP is recorded once, with the reason; its record is removed when its
 //! last descriptor in this process is closed.
 
-use std::fmt::Display;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -13,8 +12,8 @@ use std::sync::{Arc, Mutex};
 
 use host::locks::IgnorePoison as _;
 use ops::observe::{
-    Carrier, Counter, Description, Kind, Meter, Native, NativeRecord, PageRoot, Record, State,
-    Writer,
+    Carrier, Counter, Description, Kind, Meter, Native, NativeRecord, PageRoot, ReasonText, Record,
+    State, Writer,
 };
 use ops::{Half, OffloadStream, Readiness, Watch};
 use rustix::io::Errno;
@@ -114,8 +113,8 @@ fn offload(protocol: &str, device: &str) -> Carrier {
 }
 
 /// Lists a listener that stays on TCP alone, with the reason.
-pub(crate) fn native_listener(local: SocketAddr, reason: impl Display) -> Option<NativeRecord> {
-    writer().list_native(&Native {
+pub(crate) fn native_listener(local: SocketAddr, reason: &ReasonText) -> Option<NativeRecord> {
+    list_native(&Native {
         kind: Kind::Listener,
         local,
         remote: (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -123,15 +122,20 @@ pub(crate) fn native_listener(local: SocketAddr, reason: impl Display) -> Option
     })
 }
 
-/// Lists a connection over TCP, with the reason. `None`: there is no room. Makes no
-/// system call once the process has its page.
-pub(crate) fn native(remote: SocketAddr, reason: impl Display) -> Option<NativeRecord> {
-    writer().list_native(&Native {
+/// Lists a connection over TCP, with the reason. `None`: there is no room. Makes no system call and
+/// takes no lock once the process has its page and the reason was listed before.
+pub(crate) fn native(remote: SocketAddr, reason: &ReasonText) -> Option<NativeRecord> {
+    list_native(&Native {
         kind: Kind::Connection,
         local: (Ipv4Addr::UNSPECIFIED, 0).into(),
         remote,
         reason,
     })
+}
+
+fn list_native(socket: &Native<'_>) -> Option<NativeRecord> {
+    let _inside = (!WRITER.has_page()).then(guard::enter);
+    writer().list_native(socket)
 }
 
 /// A stream whose connection is listed.

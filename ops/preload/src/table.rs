@@ -384,6 +384,12 @@ pub(crate) fn is_plain(fd: c_int) -> bool {
     kind(fd) == NATIVE
 }
 
+/// Returns true for a descriptor of a kernel object that the program made, without another object
+/// next to it.
+pub(crate) fn is_with_kernel(fd: c_int) -> bool {
+    matches!(kind(fd), NATIVE | LISTED)
+}
+
 /// Returns true if a descriptor is a listener with an offload protocol next to it.
 pub(crate) fn is_listener(fd: c_int) -> bool {
     kind(fd) == LISTENER

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// The first word of a page that is complete; zero until then.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"ops-page");
 /// Raised with every change of the layout. A reader refuses other versions.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Bytes before the first record.
 pub const HEADER_LEN: usize = 4096;
@@ -82,10 +82,10 @@ pub struct Slot {
     pub state: AtomicU32,
     /// The time at which the socket was listed, in nanoseconds since the machine started.
     pub since: AtomicU64,
-    /// The counters, indexed by [`Counter`](crate::observe::Counter).
-    pub counters: [AtomicU64; COUNTERS],
     /// A [`Description`](crate::observe::Description), encoded.
     pub words: [AtomicU64; WORDS],
+    /// The counters, indexed by [`Counter`](crate::observe::Counter); zero in a free record.
+    pub counters: [AtomicU64; COUNTERS],
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER_LEN);
@@ -104,5 +104,5 @@ const _: () = assert!(offset_of!(Header, reasons) == 264);
 const _: () = assert!(size_of::<ReasonSlot>() == 120);
 const _: () = assert!(offset_of!(Slot, state) == 4);
 const _: () = assert!(offset_of!(Slot, since) == 8);
-const _: () = assert!(offset_of!(Slot, counters) == 16);
-const _: () = assert!(offset_of!(Slot, words) == 208);
+const _: () = assert!(offset_of!(Slot, words) == 16);
+const _: () = assert!(offset_of!(Slot, counters) == 192);

@@ -37,7 +37,7 @@ pub use counter::{Counter, Meter};
 pub use description::{Carrier, Description, Kind};
 pub use directory::PageRoot;
 pub use listing::{Listing, Process};
-pub use native::{Native, NativeRecord};
+pub use native::{Native, NativeRecord, ReasonText};
 pub use record::{Record, Tally};
 pub use snapshot::{Fault, Row, Snapshot, Totals};
 pub use state::State;

@@ -9,14 +9,14 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering;
 
-use crate::observe::description::{DETAIL_LEN, Kind, encode_tcp};
+use crate::observe::description::{DETAIL_LEN, Kind, encode_tcp, words};
 use crate::observe::layout::{REASON_WORDS, RECORDS_MAX};
 use crate::observe::state::State;
 use crate::observe::writer::Writer;
 
 /// A socket that stays on TCP.
 #[derive(Debug, Clone, Copy)]
-pub struct Native<R> {
+pub struct Native<'a> {
     /// The purpose of the socket.
     pub kind: Kind,
     /// The address of this end. Unspecified for a connection; `opsrun ss` reads the address from
@@ -25,7 +25,7 @@ pub struct Native<R> {
     /// The address of the peer; unused for a listener.
     pub remote: SocketAddr,
     /// The reason for which no offload protocol carries it.
-    pub reason: R,
+    pub reason: &'a ReasonText,
 }
 
 /// The record of a socket that stays on TCP. Dropping the record removes the socket from the list.
@@ -44,20 +44,18 @@ const _: () = assert!(RECORDS_MAX < 1 << INDEX_BITS);
 impl Writer {
     /// Lists a socket that stays on TCP until its record is dropped. Returns `None` if no record is
     /// free.
-    pub fn list_native<R: fmt::Display>(&'static self, socket: &Native<R>) -> Option<NativeRecord> {
+    pub fn list_native(&'static self, socket: &Native<'_>) -> Option<NativeRecord> {
         let page = self.make();
         let header = page.header()?;
-        let mut reason = Text::default();
-        // An error means that the rest of the text does not fit.
-        let _ = write!(reason, "{}", socket.reason);
+        let reason = &socket.reason.words;
         if socket.kind == Kind::Connection {
-            if reason.len > 0 {
-                page.count_reason(&reason.words());
+            if reason[0] != 0 {
+                page.count_reason(reason);
             }
             header.tcp.fetch_add(1, Ordering::Relaxed);
         }
         let ends = [socket.local, socket.remote];
-        let description = encode_tcp(socket.kind, ends, &reason.words());
+        let description = encode_tcp(socket.kind, ends, reason);
         let state = match socket.kind {
             Kind::Connection => State::Native,
             Kind::Listener => State::Listening,
@@ -103,29 +101,35 @@ impl Drop for NativeRecord {
 
 const _: () = assert!(DETAIL_LEN == REASON_WORDS * 8);
 
-/// A text with the maximum length of a reason, padded with zeros. Longer text is truncated.
+/// The text of a reason as a record holds it. Text that is too long is truncated.
+///
+/// Formatting a reason takes longer than listing the socket, so a rule keeps the text of its own
+/// reason.
+#[derive(Debug, Clone, Copy)]
+pub struct ReasonText {
+    words: [u64; REASON_WORDS],
+}
+
+impl ReasonText {
+    /// Formats a reason.
+    #[must_use]
+    pub fn of(reason: impl fmt::Display) -> Self {
+        let mut text = Text {
+            bytes: [0; DETAIL_LEN],
+            len: 0,
+        };
+        // An error means that the rest of the text does not fit.
+        let _ = write!(text, "{reason}");
+        Self {
+            words: words(&text.bytes),
+        }
+    }
+}
+
+/// Collects text. The bytes after it are zeros.
 struct Text {
     bytes: [u8; DETAIL_LEN],
     len: usize,
-}
-
-impl Default for Text {
-    fn default() -> Self {
-        Self {
-            bytes: [0; DETAIL_LEN],
-            len: 0,
-        }
-    }
-}
-
-impl Text {
-    fn words(&self) -> [u64; REASON_WORDS] {
-        let mut words = [0; REASON_WORDS];
-        for (to, from) in words.iter_mut().zip(self.bytes.as_chunks().0) {
-            *to = u64::from_ne_bytes(*from);
-        }
-        words
-    }
 }
 
 impl fmt::Write for Text {

@@ -1,16 +1,15 @@
 //! The page of this process: its mapping, and the writes to it.
 
 use std::ptr::NonNull;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
 use host::clock::Clock;
-use host::locks::IgnorePoison as _;
 use rustix::fs::{FallocateFlags, fallocate, ftruncate};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
 
 use crate::observe::claims::{CHUNK, Claims};
+use crate::observe::counter::Counter;
 use crate::observe::description::words;
 use crate::observe::directory::{Name, PageRoot};
 use crate::observe::layout::{
@@ -28,8 +27,9 @@ const OTHERS: &str = "other reasons";
 pub(super) struct Page {
     memory: Option<Memory>,
     claims: Claims,
-    /// Held while the text of a reason is written.
-    reasons: Mutex<()>,
+    /// The number of slots that were taken for reasons, and of those that would have been taken if
+    /// there were more.
+    reasons: AtomicUsize,
 }
 
 /// A mapping that is never removed, because the owner of a record may write to it at any time.
@@ -62,7 +62,7 @@ impl Page {
         Self {
             claims: Claims::new(usize::from(memory.is_some())),
             memory,
-            reasons: Mutex::new(()),
+            reasons: AtomicUsize::new(0),
         }
     }
 
@@ -92,12 +92,29 @@ impl Page {
         u32::try_from(index).ok()
     }
 
-    /// Frees a record.
+    /// Frees a record whose counters were not used.
     pub(super) fn release(&self, index: u32) {
         if let Some(slot) = self.slot(index) {
             slot.state.store(0, Ordering::Release);
             self.claims.free(index as usize);
         }
+    }
+
+    /// Frees a record whose counters were used, and adds them to the sums of the page.
+    pub(super) fn release_counted(&self, index: u32) {
+        let (Some(slot), Some(header)) = (self.slot(index), self.header()) else {
+            return;
+        };
+        for (counter, (count, total)) in slot.counters.iter().zip(&header.closed).enumerate() {
+            if counter != Counter::Credits as usize {
+                total.fetch_add(count.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
+        slot.state.store(0, Ordering::Release);
+        for count in &slot.counters {
+            count.store(0, Ordering::Relaxed);
+        }
+        self.claims.free(index as usize);
     }
 
     /// Counts a fall-back under its reason.
@@ -115,24 +132,22 @@ impl Page {
         slot.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a fall-back whose reason no slot has.
-    fn count_first(&self, reasons: &[ReasonSlot], wanted: &[u64; REASON_WORDS]) {
-        // One thread at a time writes texts.
-        let _own = self.reasons.lock().ignore_poison();
-        let (last, named) = reasons.split_last().expect("there are reasons");
-        for slot in named {
-            if slot.count.load(Ordering::Relaxed) == 0 {
-                put(&slot.text, wanted);
-            } else if !is(&slot.text, wanted) {
-                continue;
+    /// Counts a fall-back whose reason no slot has. Two threads may take a slot each for the same
+    /// reason; readers add their counts.
+    fn count_first(&self, slots: &[ReasonSlot], reason: &[u64; REASON_WORDS]) {
+        let (others, named) = slots.split_last().expect("there are reasons");
+        let slot = match named.get(self.reasons.fetch_add(1, Ordering::Relaxed)) {
+            Some(own) => {
+                put(&own.text, reason);
+                own
             }
-            slot.count.fetch_add(1, Ordering::Release);
-            return;
-        }
-        if last.count.load(Ordering::Relaxed) == 0 {
-            put(&last.text, &words::<REASON_WORDS>(OTHERS.as_bytes()));
-        }
-        last.count.fetch_add(1, Ordering::Release);
+            None => {
+                // All threads write the same text here.
+                put(&others.text, &words::<REASON_WORDS>(OTHERS.as_bytes()));
+                others
+            }
+        };
+        slot.count.fetch_add(1, Ordering::Release);
     }
 
     /// Removes the file of the page; the mapping is kept. A child with a copy of its parent's page
@@ -250,9 +265,6 @@ fn write(slot: &Slot, description: &[u64; WORDS], state: State) {
     // A reader does not see the words below before the odd number above.
     fence(Ordering::Release);
     slot.since.store(now(), Ordering::Relaxed);
-    for counter in &slot.counters {
-        counter.store(0, Ordering::Relaxed);
-    }
     put(&slot.words, description);
     // The number is never zero, because zero marks a record that was never written.
     let after = before.wrapping_add(2).max(2);

@@ -165,14 +165,8 @@ impl Drop for Record {
         let index = *self.index.get_mut();
         if let Some(page) = self.writer.page()
             && ptr::eq(page, *self.page.get_mut())
-            && let (Some(slot), Some(header)) = (page.slot(index), page.header())
         {
-            for (counter, (count, total)) in slot.counters.iter().zip(&header.closed).enumerate() {
-                if counter != Counter::Credits as usize {
-                    total.fetch_add(count.load(Ordering::Relaxed), Ordering::Relaxed);
-                }
-            }
-            page.release(index);
+            page.release_counted(index);
         }
     }
 }

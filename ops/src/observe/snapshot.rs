@@ -186,17 +186,24 @@ fn record(before: &[u8], bytes: &[u8], after: &[u8], at: usize) -> Read {
     }
 }
 
+/// Returns the reasons with their counts. A text that several slots have is returned once.
 fn reasons(bytes: &[u8]) -> Vec<(String, u64)> {
     let start = offset_of!(Header, reasons);
     let slots = (0..REASONS_MAX).map(|index| start + index * size_of::<ReasonSlot>());
-    slots
-        .filter_map(|at| {
-            let count = number(bytes, at + offset_of!(ReasonSlot, count))?;
-            let from = at + offset_of!(ReasonSlot, text);
-            let reason = text(bytes.get(from..from + REASON_WORDS * 8)?);
-            (count > 0).then_some((reason, count))
-        })
-        .collect()
+    let counted = slots.filter_map(|at| {
+        let count = number(bytes, at + offset_of!(ReasonSlot, count))?;
+        let from = at + offset_of!(ReasonSlot, text);
+        let reason = text(bytes.get(from..from + REASON_WORDS * 8)?);
+        (count > 0).then_some((reason, count))
+    });
+    let mut sums: Vec<(String, u64)> = Vec::new();
+    for (reason, count) in counted {
+        match sums.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, sum)) => *sum = sum.saturating_add(count),
+            None => sums.push((reason, count)),
+        }
+    }
+    sums
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<u64> {

@@ -76,6 +76,12 @@ impl Writer {
         unsafe { self.page.load(Ordering::Acquire).as_ref() }
     }
 
+    /// Returns true if this process has its page, so that listing a socket makes no file.
+    #[must_use]
+    pub fn has_page(&self) -> bool {
+        !self.page.load(Ordering::Relaxed).is_null()
+    }
+
     /// Returns the page, and makes it if there is none.
     pub(super) fn make(&self) -> &'static Page {
         if let Some(page) = self.page() {

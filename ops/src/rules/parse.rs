@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::observe::ReasonText;
 use crate::rules::endpoints::{Endpoints, decimal};
 use crate::rules::fault::{Fault, Reason};
 use crate::rules::glob::Glob;
@@ -97,6 +98,7 @@ fn parse_rule(words: &mut Words<'_>, line: u32, known: Option<&[Known]>) -> Resu
         interface: None,
         within: None,
         settings: Vec::new(),
+        reason: ReasonText::of(crate::Reason::Rule { line }),
     };
     words.try_for_each(|word| parse_setting(word, known, &mut rule))?;
     Ok(rule)

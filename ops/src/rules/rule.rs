@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::observe::ReasonText;
 use crate::rules::endpoints::Endpoints;
 use crate::rules::glob::Glob;
 use crate::rules::query::{Query, Role};
@@ -65,6 +66,8 @@ pub struct Rule {
     pub within: Option<Duration>,
     /// The settings that are passed to offload protocols.
     pub settings: Vec<Setting>,
+    /// The text in the list of sockets for a socket that the rule keeps on TCP.
+    pub reason: ReasonText,
 }
 
 impl Rule {

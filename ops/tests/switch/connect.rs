@@ -21,14 +21,17 @@ fn unix() -> [UnixProtocol; 1] {
 fn a_rule_that_says_tcp_decides_without_a_socket() -> Result<()> {
     let rules = "use both connect * *:80\nuse tcp listen * *:*\nuse tcp connect probe *:80-90";
     let lab = available!(Lab::new(rules, &unix())?);
-    let reason = |port| lab.switch.connects_by_tcp((LOCALHOST, port).into());
-    ensure!(reason(80).is_none(), "an earlier rule matches");
-    ensure!(reason(85) == Some(Reason::Rule { line: 3 }));
-    ensure!(reason(91).is_none(), "no rule matches");
+    let line = |port| {
+        let rule = lab.switch.rule_for_tcp((LOCALHOST, port).into());
+        rule.map(|rule| rule.line)
+    };
+    ensure!(line(80).is_none(), "an earlier rule matches");
+    ensure!(line(85) == Some(3));
+    ensure!(line(91).is_none(), "no rule matches");
     // The device is known after the route was looked up.
     let lab = available!(Lab::new("use tcp connect * *:* interface=lo", &unix())?);
-    let reason = lab.switch.connects_by_tcp((LOCALHOST, 80).into());
-    ensure!(reason.is_none());
+    let rule = lab.switch.rule_for_tcp((LOCALHOST, 80).into());
+    ensure!(rule.is_none());
     Ok(())
 }
 

@@ -1,11 +1,11 @@
 //! `socket`, `connect`, `listen`, `accept`.
 
 use std::ffi::c_int;
-use std::fmt::Display;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
+use ops::observe::ReasonText;
 use rustix::io::Errno;
 
 use super::{alias, connecting, jump, offloaded};
@@ -39,6 +39,26 @@ pub(super) fn record_made(fd: c_int, family: c_int, kind: c_int, protocol: c_int
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: by the caller's contract the address is null or has `len` bytes.
+    let remote = unsafe { names::read_address(address, len) };
+    match remote.and_then(|remote| connect::peer_on_tcp(fd, remote)) {
+        Some((remote, reason)) => {
+            // SAFETY: the caller's arguments, unchanged.
+            let result = unsafe { real::connect(fd, address, len) };
+            list_begun(fd, result, remote, reason);
+            result
+        }
+        // SAFETY: the caller's arguments, unchanged.
+        None => unsafe { connect_in_library(fd, address, len) },
+    }
+}
+
+/// Connects a socket of any kind, by an offload protocol if the switch permits it.
+///
+/// # Safety
+/// As for `connect`.
+#[inline(never)]
+unsafe fn connect_in_library(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: by the caller's contract the address is null or has `len` bytes.
     if let Some(address) = unsafe { families::with_family_of_tcp(address, len) } {
         // SAFETY: the copy is not shorter than the caller's address.
@@ -80,16 +100,8 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
     }
     match fall_back {
         Some((remote, reason)) => {
-            let why = errno::get();
-            let has_begun = if result == 0 {
-                !table::is_listed(fd)
-            } else {
-                why == libc::EINPROGRESS
-            };
-            if has_begun {
-                list(fd, connect::to_single_host(remote), reason);
-            }
-            errno::set(why);
+            let remote = connect::to_single_host(remote);
+            list_begun(fd, result, remote, &ReasonText::of(reason));
         }
         None if is_unspecified && result == 0 => {
             // The socket has stopped listening, or its connection has ended.
@@ -103,9 +115,23 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
     result
 }
 
+/// Lists a connection over TCP after the kernel's `connect`, unless that has failed. A connection
+/// is listed once, because a program may call `connect` again to find out whether it was made.
+fn list_begun(fd: c_int, result: c_int, remote: SocketAddr, reason: &ReasonText) {
+    let why = errno::get();
+    let has_begun = if result == 0 {
+        !table::is_listed(fd)
+    } else {
+        why == libc::EINPROGRESS
+    };
+    if has_begun {
+        list(fd, remote, reason);
+        errno::set(why);
+    }
+}
+
 /// Lists a connection over TCP, with the reason.
-fn list(fd: c_int, remote: SocketAddr, reason: impl Display) {
-    let _inside = guard::enter();
+fn list(fd: c_int, remote: SocketAddr, reason: &ReasonText) {
     if let Some(record) = observing::native(remote, reason) {
         numbers::list(fd, record);
     }
@@ -117,7 +143,7 @@ fn list_accepted(fd: c_int) {
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let peer = rustix::net::getpeername(socket).ok().flatten();
     if let Some(remote) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
-        list(fd, remote, PLAIN_PEER);
+        list(fd, remote, &ReasonText::of(PLAIN_PEER));
     }
 }
 

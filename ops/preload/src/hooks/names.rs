@@ -9,7 +9,7 @@ use libc::{SO_ERROR, SOL_SOCKET, sockaddr, socklen_t};
 use ops_local_protocol::Addresses;
 use rustix::io::Errno;
 
-use super::{connecting, dispatch, offloaded, unchanged};
+use super::{connecting, dispatch, jump, offloaded, unchanged};
 use crate::local;
 use crate::process::errno::{self, ToC};
 use crate::process::{self, real};
@@ -294,8 +294,23 @@ pub unsafe extern "C" fn getsockopt(
     }
 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn setsockopt(
+jump! {
+    fn setsockopt(
+        fd: c_int,
+        level: c_int,
+        name: c_int,
+        value: *const c_void,
+        len: socklen_t,
+    ) -> c_int =
+        if !(table::is_listed(fd) && carried::is_recorded(level, name)) => set_in_library;
+}
+
+/// Sets an option of a socket of any kind, and records that it was set.
+///
+/// # Safety
+/// As for `setsockopt`.
+#[inline(never)]
+unsafe extern "C-unwind" fn set_in_library(
     fd: c_int,
     level: c_int,
     name: c_int,

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use host::descriptors::{Identity, OwnDescriptor, raise};
 use host::locks::IgnorePoison as _;
 use host::stand_in::{self, Flags, LibraryEnd, Signals};
+use ops::observe::ReasonText;
 use ops::{Connecting, OffloadStream, Outcome, Reason};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFlags, Timespec};
@@ -329,7 +330,7 @@ impl Background {
         let insert = || {
             // Not released, because that would cancel the attempt.
             drop(table::remove(self.fd));
-            if let Some(record) = observing::native(self.remote, reason) {
+            if let Some(record) = observing::native(self.remote, &ReasonText::of(reason)) {
                 numbers::list(self.fd, record);
             }
         };

@@ -13,18 +13,20 @@
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use host::descriptors::{OwnDescriptor, raise};
 use host::stand_in::Flags;
 use libc::{IP_BIND_ADDRESS_NO_PORT, IPPROTO_IP};
-use ops::rules::Role;
+use ops::observe::ReasonText;
+use ops::rules::{Role, Rule};
 use ops::{
     DecisionTrace, Intent, KernelTarget, Offer, OffloadStream, Plan, Reason, Reserve, Switch,
 };
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use tracing::info;
+use tracing::level_filters::LevelFilter;
 
 use super::background::{self, Subject};
 use super::not_offered;
@@ -132,29 +134,66 @@ fn reason_against(socket: BorrowedFd<'_>) -> Option<Reason> {
     }
 }
 
+/// A reason for TCP that depends on the peer's address alone.
+#[derive(Debug, Clone, Copy)]
+enum AddressReason {
+    /// A rule keeps the address on TCP.
+    Rule(&'static Rule),
+    /// No program offered the service a moment ago.
+    NotOffered,
+}
+
+impl AddressReason {
+    /// Returns the reason if there is one. Makes no system call.
+    fn of(remote: SocketAddr) -> Option<Self> {
+        let rule = switch::made().and_then(|switch| switch.rule_for_tcp(remote));
+        let not_offered = || not_offered::is_recent(remote).then_some(Self::NotOffered);
+        rule.map(Self::Rule).or_else(not_offered)
+    }
+
+    fn reason(self) -> Reason {
+        match self {
+            Self::Rule(rule) => Reason::Rule { line: rule.line },
+            Self::NotOffered => Reason::NotOffered,
+        }
+    }
+
+    fn text(self) -> &'static ReasonText {
+        static NOT_OFFERED: OnceLock<ReasonText> = OnceLock::new();
+        match self {
+            Self::Rule(rule) => &rule.reason,
+            Self::NotOffered => NOT_OFFERED.get_or_init(|| ReasonText::of(Reason::NotOffered)),
+        }
+    }
+}
+
+/// Returns the peer and the reason if the kernel connects a TCP socket of the program, whatever
+/// the state and the options of the socket are. `None`: call [`connect`]. Makes no system call and
+/// takes no lock, so a program that stays on TCP pays little for each connection.
+pub(crate) fn peer_on_tcp(
+    fd: c_int,
+    remote: SocketAddr,
+) -> Option<(SocketAddr, &'static ReasonText)> {
+    let is_simple = table::is_with_kernel(fd) && made::is_made(fd) && !guard::is_inside();
+    if !is_simple || LevelFilter::current() >= LevelFilter::INFO {
+        return None;
+    }
+    let remote = to_single_host(remote);
+    Some((remote, AddressReason::of(remote)?.text()))
+}
+
 /// Returns the outcome if the kernel connects the socket whatever its state and options are: it is
-/// not a TCP socket, a rule leaves the address to TCP, or the service was not offered a moment ago.
-/// Makes no system call for a socket that the program made with a hooked `socket`.
+/// not a TCP socket, or there is an [`AddressReason`].
 fn connect_by_kernel(fd: c_int, socket: BorrowedFd<'_>, remote: SocketAddr) -> Option<Outcome> {
     if !made::is_tcp(socket, fd) {
         return Some(Outcome::Kernel(None));
     }
-    if let Some(switch) = switch::made()
-        && let Some(reason) = switch.connects_by_tcp(remote)
-    {
-        return Some(use_tcp_by_rule(fd, remote, reason));
-    }
-    // No program offered the service a moment ago.
-    not_offered::is_recent(remote).then_some(Outcome::Kernel(Some(Reason::NotOffered)))
-}
-
-/// Leaves a connection to TCP by a rule, which applies to every socket.
-fn use_tcp_by_rule(fd: c_int, remote: SocketAddr, reason: Reason) -> Outcome {
+    let reason = AddressReason::of(remote)?.reason();
     // A program may call `connect` again to find out whether the connection was made.
     if !table::is_listed(fd) {
         info!(peer = %remote, %reason, "a connection uses TCP");
     }
-    Outcome::Kernel(Some(reason))
+    Some(Outcome::Kernel(Some(reason)))
 }
 
 /// Connects through a protocol whose bytes this library moves, or falls back to TCP.

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
 use host::locks::IgnorePoison as _;
-use ops::observe::Record;
+use ops::observe::{ReasonText, Record};
 use ops::portmap::Offering;
 use ops::rules::Role;
 use ops::{DecisionTrace, Intent, Local, Offer, OffloadProtocol, Plan, Reason, Switch};
@@ -348,7 +348,7 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
         Err(reason) => {
             let service = candidate.local.address;
             info!(%service, %reason, "a service uses TCP alone");
-            if let Some(record) = observing::native_listener(service, reason) {
+            if let Some(record) = observing::native_listener(service, &ReasonText::of(reason)) {
                 numbers::list(fd, record);
             }
         }

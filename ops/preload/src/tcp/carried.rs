@@ -8,11 +8,9 @@
 //!
 //! | Call | Without the library | On TCP by a rule | Within the host |
 //! |---|---|---|---|
-//! | `connect` | 1 | 2 | 13 |
+//! | `connect` | 1 | 1 | 13 |
 //! | `accept4`, a connection is queued | 1 | 1 | 3 |
 //! | `close` of one end | 1 | 1 | 3 |
-//!
-//! The second call of a connection on TCP reads its port, for the list of sockets.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -38,6 +36,12 @@ static SET: AtomicU64 = AtomicU64::new(0);
 /// read at the same number are still valid.
 pub(crate) fn changes() -> u64 {
     CHANGES.load(Ordering::Relaxed)
+}
+
+/// Returns true if the program has set the option before on a TCP socket, so that setting it on one
+/// that does not listen leaves the records unchanged.
+pub(crate) fn is_recorded(level: c_int, name: c_int) -> bool {
+    SET.load(Ordering::Relaxed) & inherited::bit_of(level, name) != 0
 }
 
 /// Records that the program has set an option of a TCP socket.

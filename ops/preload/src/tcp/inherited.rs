@@ -25,7 +25,10 @@ use crate::process::per_process::PerProcess;
 use crate::process::real;
 use crate::tcp::names::Family;
 
+/// The option that programs set most often is the first, because the list is searched for each
+/// option that a program sets.
 const OF_ALL: &[(c_int, c_int)] = &[
+    (IPPROTO_TCP, TCP_NODELAY),
     (SOL_SOCKET, SO_KEEPALIVE),
     (SOL_SOCKET, SO_LINGER),
     (SOL_SOCKET, SO_OOBINLINE),
@@ -40,7 +43,6 @@ const OF_ALL: &[(c_int, c_int)] = &[
     (SOL_SOCKET, SO_REUSEPORT),
     (SOL_SOCKET, SO_TIMESTAMP),
     (SOL_SOCKET, SO_BUSY_POLL),
-    (IPPROTO_TCP, TCP_NODELAY),
     (IPPROTO_TCP, TCP_CORK),
     (IPPROTO_TCP, TCP_KEEPIDLE),
     (IPPROTO_TCP, TCP_KEEPINTVL),
