@@ -434,9 +434,10 @@ static void polls_left(void)
 		for (way = 0; way < WAYS_COUNT; way++) {
 			for (int round = 0; round < 5; round++)
 				one_round(WAYS[way]);
-			disturb_in_us(50 + time * 7);
-			if (!sigsetjmp(before, 1))
+			if (!sigsetjmp(before, 1)) {
+				disturb_in_us(50 + time * 7);
 				WAYS[way](here);
+			}
 			pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
 			check(state == PTHREAD_CANCEL_ENABLE, "the thread can be cancelled");
 		}
