@@ -5,6 +5,7 @@
 //! | Module | Contents |
 //! |---|---|
 //! | `process` | the process into which this library is loaded: the C library's functions, threads, signals |
+//! | `marks` | properties of descriptors besides their entries |
 //! | `deferred_removal` | a removal from an `epoll` set that the kernel has not seen yet |
 //! | `events` | the thread `ops-events`, which starts with the first offloaded socket; sleeping threads |
 //! | `tcp` | sockets of the kernel's TCP: addresses, options |
@@ -41,6 +42,7 @@ mod hooks;
 mod lifecycle;
 mod listener;
 mod local;
+mod marks;
 mod numbers;
 mod observing;
 mod process;

@@ -15,6 +15,7 @@ use libc::{
 };
 
 use crate::deferred_removal;
+use crate::marks::{self, Mark};
 use crate::process::real;
 
 /// The sets that watch a descriptor, with their events.
@@ -146,13 +147,13 @@ pub(crate) fn disarmed_event(listeners: &epoll_event) -> epoll_event {
     }
 }
 
-/// The number of descriptors that have a bit: as many as the table has slots.
+/// The number of descriptors that may be sets: as many as the table has slots.
 const NUMBERS: usize = 1 << 20;
 const BITS: usize = 64;
 
 /// The descriptors that were last used as sets. `/proc` shows whether such a descriptor still is a
 /// set.
-static SETS: Bits = [const { AtomicU64::new(0) }; NUMBERS / BITS];
+static SETS: [AtomicU64; NUMBERS / BITS] = [const { AtomicU64::new(0) }; NUMBERS / BITS];
 
 /// The index of the last word of [`SETS`] that has had a bit.
 static LAST: AtomicUsize = AtomicUsize::new(0);
@@ -168,7 +169,9 @@ pub(crate) fn record_addition(set: c_int, fd: c_int) {
 /// Records that the program has used a descriptor as a set.
 #[inline]
 fn record_set(set: c_int) {
-    if let Some((word, bit)) = bit_of(&SETS, set)
+    let number = set.cast_unsigned() as usize;
+    let bit = 1 << (number % BITS);
+    if let Some(word) = SETS.get(number / BITS)
         && word.load(Ordering::Relaxed) & bit == 0
     {
         record_new_set(set, word, bit);
@@ -181,44 +184,24 @@ fn record_new_set(set: c_int, word: &AtomicU64, bit: u64) {
     word.fetch_or(bit, Ordering::Release);
 }
 
-/// The descriptors that were added to a set since their numbers were last closed.
-static WATCHED: Bits = [const { AtomicU64::new(0) }; NUMBERS / BITS];
-
 /// True if sets were inherited over an `exec`. The descriptors that they watch were not recorded.
 static IS_INHERITED: AtomicBool = AtomicBool::new(false);
 
 /// Records that a set watches a descriptor from now on.
 #[inline]
 pub(crate) fn record_watched(fd: c_int) {
-    if let Some((word, bit)) = bit_of(&WATCHED, fd)
-        && word.load(Ordering::Relaxed) & bit == 0
-    {
-        word.fetch_or(bit, Ordering::Release);
-    }
+    marks::set(fd, Mark::Watched, true);
 }
 
 /// Records that the program closes a descriptor.
 pub(crate) fn record_closed(fd: c_int) {
-    if let Some((word, bit)) = bit_of(&WATCHED, fd)
-        && word.load(Ordering::Relaxed) & bit != 0
-    {
-        word.fetch_and(!bit, Ordering::Release);
-    }
+    marks::set(fd, Mark::Watched, false);
 }
 
 /// Returns false for a descriptor that no set watches. Without this check each connection would
 /// read the lists of all sets.
 fn is_watched(fd: c_int) -> bool {
-    IS_INHERITED.load(Ordering::Acquire)
-        || bit_of(&WATCHED, fd).is_none_or(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
-}
-
-/// The words that have one bit for each descriptor.
-type Bits = [AtomicU64; NUMBERS / BITS];
-
-fn bit_of(bits: &'static Bits, fd: c_int) -> Option<(&'static AtomicU64, u64)> {
-    let number = usize::try_from(fd).ok()?;
-    Some((bits.get(number / BITS)?, 1 << (number % BITS)))
+    IS_INHERITED.load(Ordering::Acquire) || marks::is_beyond(fd) || marks::has(fd, Mark::Watched)
 }
 
 fn record_all() {

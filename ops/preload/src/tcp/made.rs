@@ -9,58 +9,16 @@
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use host::descriptors::Identity;
 use libc::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM};
 
+use crate::marks::{self, Mark};
 use crate::tcp::names;
-
-/// The number of descriptors that have a bit: as many as the table has slots.
-const NUMBERS: usize = 1 << 20;
-const BITS: usize = 64;
-
-type Numbers = [AtomicU64; NUMBERS / BITS];
-
-/// The descriptors that were TCP sockets when `socket` returned them.
-static MADE: Numbers = [const { AtomicU64::new(0) }; NUMBERS / BITS];
-
-/// The descriptors of [`MADE`] that were duplicated, and their duplicates. A number stays in the
-/// set until `socket` returns it.
-static DUPLICATED: Numbers = [const { AtomicU64::new(0) }; NUMBERS / BITS];
-
-/// The descriptors of [`MADE`] and [`DUPLICATED`] that another process may have as well. A number
-/// stays in the set until `socket` returns it.
-static SHARED: Numbers = [const { AtomicU64::new(0) }; NUMBERS / BITS];
-
-/// The index of the last word of [`MADE`] and [`DUPLICATED`] that has had a bit.
-static LAST: AtomicUsize = AtomicUsize::new(0);
-
-fn bit_of(of: &'static Numbers, fd: c_int) -> Option<(&'static AtomicU64, u64)> {
-    let number = usize::try_from(fd).ok()?;
-    Some((of.get(number / BITS)?, 1 << (number % BITS)))
-}
-
-fn has(of: &'static Numbers, fd: c_int) -> bool {
-    bit_of(of, fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
-}
-
-fn set(of: &'static Numbers, fd: c_int, is_in: bool) {
-    let Some((word, bit)) = bit_of(of, fd).filter(|_| has(of, fd) != is_in) else {
-        return;
-    };
-    if is_in {
-        LAST.fetch_max(fd.unsigned_abs() as usize / BITS, Ordering::Relaxed);
-    }
-    match is_in {
-        true => word.fetch_or(bit, Ordering::Relaxed),
-        false => word.fetch_and(!bit, Ordering::Relaxed),
-    };
-}
 
 /// Returns true if a hooked `socket` of this process made the descriptor.
 pub(crate) fn is_made(fd: c_int) -> bool {
-    has(&MADE, fd)
+    marks::has(fd, Mark::MadeAsTcp)
 }
 
 /// Records the result of a `socket`.
@@ -68,34 +26,30 @@ pub(crate) fn record(fd: c_int, family: c_int, kind: c_int, protocol: c_int) {
     let is_tcp = matches!(family, AF_INET | AF_INET6)
         && kind & !(SOCK_CLOEXEC | SOCK_NONBLOCK) == SOCK_STREAM
         && matches!(protocol, 0 | IPPROTO_TCP);
-    set(&MADE, fd, is_tcp);
-    set(&DUPLICATED, fd, false);
-    set(&SHARED, fd, false);
+    marks::begin(fd, is_tcp);
 }
 
 /// Records that the descriptor `made` becomes a duplicate of `fd`.
 pub(crate) fn duplicate(fd: c_int, made: c_int) {
-    let is_tcp = has(&MADE, fd) || has(&DUPLICATED, fd);
-    set(&MADE, made, false);
-    set(&DUPLICATED, made, is_tcp);
-    set(&SHARED, made, is_tcp && has(&SHARED, fd));
+    let is_tcp = marks::has(fd, Mark::MadeAsTcp) || marks::has(fd, Mark::Duplicated);
+    marks::set(made, Mark::MadeAsTcp, false);
+    marks::set(made, Mark::Duplicated, is_tcp);
+    marks::set(made, Mark::Shared, is_tcp && marks::has(fd, Mark::Shared));
     if is_tcp {
-        set(&DUPLICATED, fd, true);
+        marks::set(fd, Mark::Duplicated, true);
     }
 }
 
 /// Records that another process gets a copy of a descriptor.
 pub(crate) fn share(fd: c_int) {
-    set(&SHARED, fd, true);
+    marks::set(fd, Mark::Shared, true);
 }
 
 /// Records that the child of a `fork` gets a copy of all descriptors.
 pub(crate) fn share_all() {
-    let words = MADE.iter().zip(&DUPLICATED).zip(&SHARED);
-    for ((made, duplicated), shared) in words.take(LAST.load(Ordering::Relaxed) + 1) {
-        let all = made.load(Ordering::Relaxed) | duplicated.load(Ordering::Relaxed);
-        if all != 0 {
-            shared.fetch_or(all, Ordering::Relaxed);
+    for fd in marks::numbers() {
+        if marks::has(fd, Mark::MadeAsTcp) || marks::has(fd, Mark::Duplicated) {
+            share(fd);
         }
     }
 }
@@ -104,7 +58,7 @@ pub(crate) fn share_all() {
 /// passed on. Such a process does not know the listeners of the protocols next to the socket, so it
 /// would not receive their clients.
 pub(crate) fn is_shared(fd: c_int) -> bool {
-    has(&SHARED, fd)
+    marks::has(fd, Mark::Shared)
 }
 
 /// Returns true if another descriptor of this process refers to the socket. A connection or
@@ -112,7 +66,7 @@ pub(crate) fn is_shared(fd: c_int) -> bool {
 /// of the descriptor in another process is not found; see [`is_shared`].
 pub(crate) fn has_duplicate(socket: BorrowedFd<'_>) -> bool {
     let own = socket.as_raw_fd();
-    if !has(&DUPLICATED, own) {
+    if !marks::has(own, Mark::Duplicated) {
         return false;
     }
     let (Ok(identity), Ok(all)) = (Identity::of(socket), std::fs::read_dir("/proc/self/fd")) else {
@@ -126,7 +80,7 @@ pub(crate) fn has_duplicate(socket: BorrowedFd<'_>) -> bool {
 
 /// Returns true for a TCP socket. Asks the kernel about a descriptor that is not recorded.
 pub(crate) fn is_tcp(socket: BorrowedFd<'_>, fd: c_int) -> bool {
-    has(&MADE, fd) || names::is_tcp(socket)
+    marks::has(fd, Mark::MadeAsTcp) || names::is_tcp(socket)
 }
 
 #[cfg(test)]
