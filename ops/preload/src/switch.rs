@@ -18,7 +18,7 @@ use ops_local_protocol::LocalProtocol;
 use ops_sdp_protocol::SdpProtocol;
 
 use crate::process::per_process::PerProcess;
-use crate::process::{self, guard};
+use crate::process::{self, guard, real};
 use crate::tcp::namespaces::{self, Namespace};
 
 /// Set in the environment by `opsrun --software`.
@@ -75,6 +75,8 @@ pub(crate) fn answer(switch: &Arc<Switch>) {
 }
 
 fn make() -> Option<Arc<Switch>> {
+    // A protocol may load libraries on a thread of this library.
+    real::find_all();
     let rules = match Source::choose(host::environment::variable).load(ops_sdp_protocol::SETTINGS) {
         Ok(loaded) => loaded.rules,
         Err(error) => {

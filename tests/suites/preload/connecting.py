@@ -125,11 +125,13 @@ for answers in (True, False):
 # The first connect of a program returns before its adapter is open: the provider is a FIFO, which the
 # loader opens only when a writer does. Then the provider is empty, and TCP connects.
 FIRST = """
-import errno, select, signal, socket, sys
+import errno, select, signal, socket, sys, time
 signal.alarm(int(sys.argv[3]))
 client = socket.socket()
 client.setblocking(False)
 assert client.connect_ex(("127.0.0.1", int(sys.argv[1]))) == errno.EINPROGRESS
+# The loader is locked from now on, so the library must know the C library's functions.
+time.sleep(0.2)
 waits = select.poll()
 waits.register(client, select.POLLOUT)
 assert waits.poll(0) == []

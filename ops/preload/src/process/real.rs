@@ -1,8 +1,9 @@
 //! The C library's functions that the hooks replace: the next definitions in the loader's order.
 //!
 //! The address of each function is looked up at its first call and stored; each later call costs
-//! one load and one jump. The hooks call the C library and not the kernel, because the C library's
-//! functions are cancellation points.
+//! one load and one jump. A lookup waits while a thread loads a library, so all addresses are
+//! looked up before this library may load one ([`find_all`]). The hooks call the C library and not
+//! the kernel, because the C library's functions are cancellation points.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::mem::transmute;
@@ -78,9 +79,38 @@ pub(crate) fn is_single_threaded() -> bool {
     flag.is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
 }
 
-/// Defines a function that jumps to the C library's function of the same name.
+/// Looks up a function and stores its address. Returns `None` if the C library lacks it.
+fn look_up(name: &CStr, stored: &AtomicPtr<c_void>) -> Option<*mut c_void> {
+    let found = find(name);
+    if found.is_null() {
+        return None;
+    }
+    stored.store(found, Ordering::Relaxed);
+    Some(found)
+}
+
+/// Looks up all functions. The loader is locked while a thread loads a library, which may take
+/// long, and a first call would wait for it.
+pub(crate) fn find_all() {
+    for (name, stored) in ALL {
+        look_up(name, stored);
+    }
+}
+
+/// The name of a function as C has it.
+macro_rules! name {
+    ($name:ident) => {
+        match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+            Ok(name) => name,
+            Err(_) => unreachable!(),
+        }
+    };
+}
+
+/// Defines functions that jump to the C library's functions of the same names.
 ///
-/// The address is that of `resolve` until the first call, so that no call has to compare it.
+/// An address is that of a function in `first` until the first call, so that no call has to compare
+/// it.
 macro_rules! real {
     ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {$(
         #[doc = concat!("`", stringify!($name), "` of the C library.")]
@@ -91,30 +121,42 @@ macro_rules! real {
         pub(crate) unsafe fn $name($($arg: $ty),*) $(-> $ret)? {
             // A cancellation in the call unwinds the caller's frames.
             type Real = unsafe extern "C-unwind" fn($($ty),*) $(-> $ret)?;
+            let function = found::$name.load(Ordering::Relaxed);
+            // SAFETY: the address is that of the function in `first` or of the C library's
+            // function; see there.
+            unsafe { transmute::<*mut c_void, Real>(function)($($arg),*) }
+        }
+    )*
 
-            static FOUND: AtomicPtr<c_void> = AtomicPtr::new(resolve as *mut c_void);
+        /// The addresses of the functions.
+        #[allow(non_upper_case_globals, reason = "the names are those of the functions")]
+        mod found {
+            use super::{AtomicPtr, c_void};
 
-            #[cold]
-            unsafe extern "C-unwind" fn resolve($($arg: $ty),*) $(-> $ret)? {
-                // SAFETY: the name is a literal with a terminator.
-                let name = unsafe {
-                    CStr::from_bytes_with_nul_unchecked(concat!(stringify!($name), "\0").as_bytes())
-                };
-                let found = find(name);
-                if found.is_null() {
+            $(pub(super) static $name: AtomicPtr<c_void> =
+                AtomicPtr::new(super::first::$name as *mut c_void);)*
+        }
+
+        /// The first calls of the functions, which look up the addresses.
+        mod first {
+            use super::*;
+
+            $(#[cold]
+            pub(super) unsafe extern "C-unwind" fn $name($($arg: $ty),*) $(-> $ret)? {
+                type Real = unsafe extern "C-unwind" fn($($ty),*) $(-> $ret)?;
+                let Some(address) = look_up(name!($name), &found::$name) else {
                     errno::set(libc::ENOSYS);
                     return real!(@failed $($ret)?);
-                }
-                FOUND.store(found, Ordering::Relaxed);
+                };
                 // SAFETY: the C library's function of this name has this signature. The caller
                 // guarantees the contract of the C function for the arguments.
-                unsafe { transmute::<*mut c_void, Real>(found)($($arg),*) }
-            }
-
-            // SAFETY: the address is that of `resolve` or of the C library's function; see there.
-            unsafe { transmute::<*mut c_void, Real>(FOUND.load(Ordering::Relaxed))($($arg),*) }
+                unsafe { transmute::<*mut c_void, Real>(address)($($arg),*) }
+            })*
         }
-    )*};
+
+        /// The names of the functions, and where their addresses are stored.
+        static ALL: &[(&CStr, &AtomicPtr<c_void>)] = &[$((name!($name), &found::$name)),*];
+    };
     (@failed $ret:ty) => { <$ret as Failed>::FAILED };
     (@failed) => { () };
 }
