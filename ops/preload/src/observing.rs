@@ -123,7 +123,7 @@ pub(crate) fn native_listener(local: SocketAddr, reason: &ReasonText) -> Option<
 }
 
 /// Lists a connection over TCP, with the reason. `None`: there is no room. Makes no system call and
-/// takes no lock once the process has its page and the reason was listed before.
+/// takes no lock once the process has its page.
 pub(crate) fn native(remote: SocketAddr, reason: &ReasonText) -> Option<NativeRecord> {
     list_native(&Native {
         kind: Kind::Connection,

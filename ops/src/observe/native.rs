@@ -1,8 +1,7 @@
 //! The records of sockets that stay on TCP.
 //!
 //! Such a socket has no counters and one state, so its owner keeps one number. Listing it and
-//! removing it from the list allocate no memory and take no lock, if another socket was listed with
-//! the same reason before.
+//! removing it from the list allocate no memory and take no lock.
 
 use std::fmt::{self, Write as _};
 use std::net::SocketAddr;

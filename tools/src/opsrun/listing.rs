@@ -109,7 +109,7 @@ fn without_scope(address: SocketAddr) -> SocketAddr {
 mod tests {
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
-    use ops::observe::{Native, Writer};
+    use ops::observe::{Native, ReasonText, Writer};
 
     use super::*;
 
@@ -128,7 +128,7 @@ mod tests {
                 kind: Kind::Connection,
                 local: (Ipv4Addr::UNSPECIFIED, 0).into(),
                 remote,
-                reason: "a rule",
+                reason: &ReasonText::of("a rule"),
             };
             WRITER.list_native(&native).unwrap()
         };

@@ -169,7 +169,7 @@ impl AddressReason {
 
 /// Returns the peer and the reason if the kernel connects a TCP socket of the program, whatever
 /// the state and the options of the socket are. `None`: call [`connect`]. Makes no system call and
-/// takes no lock, so a program that stays on TCP pays little for each connection.
+/// waits for no lock, so a program that stays on TCP pays little for each connection.
 pub(crate) fn peer_on_tcp(
     fd: c_int,
     remote: SocketAddr,
