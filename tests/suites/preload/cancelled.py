@@ -101,4 +101,18 @@ for host in ("127.0.0.1", "127.0.0.2"):
     cancelled_asleep(lambda: C.writev(fd, PARTS, 1))
     cancelled_asleep(lambda: C.sendmsg(fd, ctypes.byref(MESSAGES[0]), 0))
     cancelled_asleep(lambda: C.sendmmsg(fd, MESSAGES, 1, 0))
+
+# A thread that connects over TCP to a full queue. The library finds the protocol of the second socket by
+# asking the kernel, because a duplicate is not recorded as a TCP socket.
+with socket.create_server(("127.0.0.2", 0), backlog=0) as full:
+    waiting = []
+    for _ in range(2):
+        waiting.append(socket.socket())
+        waiting[-1].setblocking(False)
+        assert waiting[-1].connect_ex(full.getsockname()) == errno.EINPROGRESS
+    name = struct.pack("=HH4s8x", socket.AF_INET, socket.htons(full.getsockname()[1]), bytes((127, 0, 0, 2)))
+    for number in (lambda made: made.fileno(), lambda made: os.dup(made.fileno())):
+        with socket.socket() as made:
+            fd = number(made)
+            cancelled_asleep(lambda: C.connect(fd, name, len(name)))
 os._exit(0)

@@ -38,7 +38,11 @@ pub(super) fn record_made(fd: c_int, family: c_int, kind: c_int, protocol: c_int
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn connect(
+    fd: c_int,
+    address: *const sockaddr,
+    len: socklen_t,
+) -> c_int {
     // SAFETY: by the caller's contract the address is null or has `len` bytes.
     let remote = unsafe { names::read_address(address, len) };
     match remote.and_then(|remote| connect::peer_on_tcp(fd, remote)) {
@@ -58,7 +62,11 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
 /// # Safety
 /// As for `connect`.
 #[inline(never)]
-unsafe fn connect_in_library(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+unsafe extern "C-unwind" fn connect_in_library(
+    fd: c_int,
+    address: *const sockaddr,
+    len: socklen_t,
+) -> c_int {
     // SAFETY: by the caller's contract the address is null or has `len` bytes.
     if let Some(address) = unsafe { families::with_family_of_tcp(address, len) } {
         // SAFETY: the copy is not shorter than the caller's address.
@@ -90,7 +98,10 @@ unsafe fn connect_in_library(fd: c_int, address: *const sockaddr, len: socklen_t
                 termination::hold_others();
                 return result.to_c();
             }
-            Outcome::Kernel(reason) => fall_back = reason.map(|reason| (remote, reason)),
+            // A cancelled thread ends in the kernel's call, so the frame keeps nothing to drop.
+            Outcome::Kernel(reason) => {
+                fall_back = reason.map(|reason| (remote, ReasonText::of(reason)));
+            }
         }
     }
     // SAFETY: the caller's arguments, unchanged.
@@ -101,7 +112,7 @@ unsafe fn connect_in_library(fd: c_int, address: *const sockaddr, len: socklen_t
     match fall_back {
         Some((remote, reason)) => {
             let remote = connect::to_single_host(remote);
-            list_begun(fd, result, remote, &ReasonText::of(reason));
+            list_begun(fd, result, remote, &reason);
         }
         None if is_unspecified && result == 0 => {
             // The socket has stopped listening, or its connection has ended.
