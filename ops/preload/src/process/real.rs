@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::mem::transmute;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
 use libc::{
     FILE, aiocb, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off64_t, pid_t, pollfd,
@@ -89,12 +89,18 @@ fn look_up(name: &CStr, stored: &AtomicPtr<c_void>) -> Option<*mut c_void> {
     Some(found)
 }
 
-/// Looks up all functions. The loader is locked while a thread loads a library, which may take
-/// long, and a first call would wait for it.
+/// Looks up all functions, unless this process or its parent has done so. The loader is locked
+/// while a thread loads a library, which may take long, and a first call would wait for it.
 pub(crate) fn find_all() {
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
+    if IS_DONE.load(Ordering::Relaxed) {
+        return;
+    }
     for (name, stored) in ALL {
         look_up(name, stored);
     }
+    is_single_threaded();
+    IS_DONE.store(true, Ordering::Relaxed);
 }
 
 /// The name of a function as C has it.
