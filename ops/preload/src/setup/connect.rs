@@ -13,7 +13,7 @@
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use host::descriptors::{OwnDescriptor, raise};
@@ -31,6 +31,7 @@ use tracing::level_filters::LevelFilter;
 use super::background::{self, Subject};
 use super::not_offered;
 use crate::process::guard;
+use crate::process::per_process::PerProcess;
 use crate::sharing::exposing;
 use crate::socket::room::Room;
 use crate::table::{self, Entry};
@@ -159,7 +160,8 @@ impl AddressReason {
     }
 
     fn text(self) -> &'static ReasonText {
-        static NOT_OFFERED: OnceLock<ReasonText> = OnceLock::new();
+        // Threads and handlers that need the text at once do not wait for each other.
+        static NOT_OFFERED: PerProcess<ReasonText> = PerProcess::new();
         match self {
             Self::Rule(rule) => &rule.reason,
             Self::NotOffered => NOT_OFFERED.get_or_init(|| ReasonText::of(Reason::NotOffered)),
