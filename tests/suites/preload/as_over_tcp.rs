@@ -16,7 +16,7 @@ pub(crate) const CASES: [(&str, bool); 5] = [
 ];
 
 /// The case that runs under valgrind as well.
-pub(crate) const UNDER_VALGRIND: &str = "stream_closed";
+const UNDER_VALGRIND: &str = "stream_closed";
 
 /// Runs one case in a new process under valgrind, where the library must work, use no memory
 /// wrongly and leave none behind.

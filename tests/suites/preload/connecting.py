@@ -130,7 +130,7 @@ signal.alarm(int(sys.argv[3]))
 client = socket.socket()
 client.setblocking(False)
 assert client.connect_ex(("127.0.0.1", int(sys.argv[1]))) == errno.EINPROGRESS
-# The loader is locked from now on, so the library must know the C library's functions.
+# By the next call the loader is locked, so the library must know the C library's functions.
 time.sleep(0.2)
 waits = select.poll()
 waits.register(client, select.POLLOUT)
