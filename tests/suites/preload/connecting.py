@@ -4,13 +4,38 @@ then behaves like a TCP socket that connects."""
 NODELAY = socket.IPPROTO_TCP, socket.TCP_NODELAY
 
 
+def answers_queries(process):
+    """Returns true if the process answers the queries for the services of the host, at UDP port 3935."""
+    with open("/proc/net/udp") as lines:
+        fields = [line.split() for line in lines]
+    sockets = {f"socket:[{field[9]}]" for field in fields if field[1].endswith(":0F5F")}
+    for number in os.listdir(f"/proc/{process}/fd"):
+        try:
+            if os.readlink(f"/proc/{process}/fd/{number}") in sockets:
+                return True
+        except FileNotFoundError:
+            pass  # Closed meanwhile.
+    return False
+
+
+def announcing_thread(process):
+    """The thread that announces the services of a process, or `None`."""
+    for thread in os.listdir(f"/proc/{process}/task"):
+        with open(f"/proc/{process}/task/{thread}/comm") as comm:
+            if comm.read() == "ops-portmap\n":
+                return thread
+    return None
+
+
 class Server:
     """A process that listens, and that this process stops and continues."""
 
     def __init__(self, answers):
         """With `answers`, the queries for its service are answered while it is stopped."""
-        # The first process with a service answers the queries for all processes of the host.
+        # The first process with a service answers the queries for all processes of the host. It stops a
+        # moment after its last service has ended.
         self.first = socket.create_server(("127.0.0.1", 0)) if answers else None
+        until(lambda: answers_queries(os.getpid()) == answers, "this process is not in its role")
         ports, port = os.pipe()
         self.process = os.fork()
         if self.process == 0:
@@ -24,6 +49,10 @@ class Server:
         self.address = "127.0.0.1", struct.unpack("i", os.read(ports, 4))[0]
         os.close(ports)
         os.close(port)
+        # A service is announced a moment after its socket listens. The thread sleeps afterwards.
+        until(lambda: answers or answers_queries(self.process), "the server does not answer")
+        until(lambda: announcing_thread(self.process), "no thread announces the service")
+        until_asleep(f"{self.process}/task/{announcing_thread(self.process)}")
 
     def __enter__(self):
         os.kill(self.process, signal.SIGSTOP)
@@ -109,7 +138,7 @@ for answers in (True, False):
                 client.setblocking(False)
                 assert client.connect_ex(server.address) == errno.EINPROGRESS
                 wait(client)
-                assert client.getpeername() == server.address
+                assert is_offloaded(client)
             later.wait()
 
     # If the peer ends meanwhile, TCP is refused or reset.
