@@ -678,18 +678,50 @@ if kind != 'no':
 os.waitpid(child, 0)
 ";
 
-/// A polling thread calls `sched_yield` between two polls; the program itself never does.
+/// A program that waits in one kind of call for each of 40 answers.
+const TURNS: &str = "
+import os, select, socket, sys
+kind = sys.argv[1]
+listener = socket.create_server(('127.0.0.1', 0))
+peer = socket.create_connection(listener.getsockname())
+here, _ = listener.accept()
+child = os.fork()
+if child == 0:
+    for _ in range(40):
+        here.send(here.recv(1))
+    os._exit(0)
+if kind != 'recv':
+    wait = select.poll() if kind == 'poll' else select.epoll()
+    wait.register(peer, select.POLLIN)
+for _ in range(40):
+    peer.send(b'x')
+    if kind != 'recv':
+        wait.poll()
+    assert peer.recv(1) == b'x'
+os.waitpid(child, 0)
+";
+
+/// A polling thread calls `sched_yield` between polls; the program itself never does.
 #[test]
-fn threads_poll_before_they_sleep_under_opsrun_spin() -> Result<()> {
-    let yields = |options: &[&str], kind| system_calls(options, WAITS, kind, "sched_yield");
+fn threads_poll_before_they_sleep() -> Result<()> {
+    let yields =
+        |options: &[&str], script, kind| system_calls(options, script, kind, "sched_yield");
+    // A thread does not poll where another thread runs meanwhile, as on a busy machine.
+    let has_polled = |options: &[&str], script, kind| {
+        let mut attempts = (0..5).map(|_| yields(options, script, kind));
+        attempts.any(|yielded| yielded.is_ok_and(|count| count > 0))
+    };
     for kind in ["recv", "poll", "epoll"] {
-        // A thread does not poll where another thread runs meanwhile, as on a busy machine.
-        let mut attempts = (0..5).map(|_| yields(&["--spin"], kind));
-        let has_polled = attempts.any(|yielded| yielded.is_ok_and(|count| count > 0));
-        ensure!(has_polled, "no thread polls for {kind}");
-        ensure!(yields(&[], kind)? == 0, "a thread polls for {kind}");
+        ensure!(has_polled(&["--spin"], WAITS, kind), "{kind} with --spin");
+        ensure!(yields(&[], WAITS, kind)? == 0, "a rare {kind} polls");
+        ensure!(has_polled(&[], TURNS, kind), "no frequent {kind} polls");
+        let off = yields(&["env", "OPS_SPIN=0"], TURNS, kind)?;
+        ensure!(off == 0, "{kind} polls with OPS_SPIN=0");
     }
-    ensure!(yields(&["--spin"], "no")? == 0, "a call without wait polls");
+    ensure!(
+        yields(&["--spin"], WAITS, "no")? == 0,
+        "a call without wait polls"
+    );
     Ok(())
 }
 

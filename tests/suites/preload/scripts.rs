@@ -156,6 +156,7 @@ const LOCAL: &[(&str, &str)] = scripts! {
     // Event loops that remove a socket and add it again.
     removals = "local/removals.py",
     signal_driven = "local/signal_driven.py",
+    signals_end_calls_that_poll = "local/signals_in_polls.py",
     raw_clone = "local/raw_clone.py",
     offered_later = "local/offered_later.py",
     link_local = "local/link_local.py",

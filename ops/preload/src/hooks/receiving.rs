@@ -49,10 +49,10 @@ hook! {
 
 jump! {
     fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t =
-        if table::contains(fd) || spinning::is_on() => read_in_library;
+        if table::contains(fd) || spinning::may_poll(fd) => read_in_library;
 
     fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t =
-        if table::contains(fd) || is_unusual(len, flags) => receive_in_library;
+        if table::contains(fd) || is_unusual(fd, len, flags) => receive_in_library;
 
     /// Hook of `recvfrom`. TCP returns no source address but `AF_UNIX` does, so it is left out.
     fn recvfrom(
@@ -94,8 +94,8 @@ unsafe extern "C-unwind" fn read_in_library(
 
 /// Returns true for a receive that may poll first, or that `AF_UNIX` performs differently from TCP.
 #[inline]
-fn is_unusual(len: size_t, flags: c_int) -> bool {
-    len == 0 || local::has_different_flag(flags) || spinning::is_on()
+fn is_unusual(fd: c_int, len: size_t, flags: c_int) -> bool {
+    len == 0 || local::has_different_flag(flags) || spinning::may_poll(fd)
 }
 
 /// Performs `recv` on a descriptor that may be offloaded, or that [`is_unusual`].

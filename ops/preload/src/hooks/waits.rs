@@ -4,8 +4,8 @@
 //! An offloaded connection needs no work here: its descriptor is a kernel object that shows the
 //! connection's readiness, and the protocol's own thread makes progress once the calling thread has
 //! ended its [polls](crate::socket::polling). Waits on `epoll` sets call the C library. So do all
-//! other waits in a process without a listener that has an offload protocol next to it. With
-//! `opsrun --spin`, some waits poll first.
+//! other waits in a process without a listener that has an offload protocol next to it. Some waits
+//! of a process with connections within the host [poll first](crate::local::spinning).
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -20,7 +20,7 @@ use libc::{
 
 use super::{alias, jump, unchanged};
 use crate::listener::Listener;
-use crate::local::spinning;
+use crate::local::spinning::{self, Wait};
 use crate::process::{errno, real};
 use crate::setup::offer;
 use crate::socket::polling;
@@ -188,8 +188,8 @@ pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
     made
 }
 
-/// Returns true if waits of this process have work before they sleep: polls, or a removal that the
-/// kernel has not seen.
+/// Returns true if waits of this process may have work before they sleep: polls, or a removal that
+/// the kernel has not seen.
 #[inline]
 fn has_work() -> bool {
     polling::is_in_use() || spinning::is_on() || deferred_removal::is_deferred()
@@ -234,9 +234,9 @@ unsafe extern "C-unwind" fn epoll_wait_in_library(
     if let Some(ready) = polling::before_wait(is_long(timeout), ask) {
         return ready;
     }
-    // SAFETY: the caller's arguments, except for the timeout.
-    let call = |timeout| unsafe { real::epoll_wait(set, events, most, timeout) };
-    spinning::await_set(timeout != 0, || call(0)).unwrap_or_else(|| call(timeout))
+    // SAFETY: the caller's arguments, unchanged.
+    let call = || unsafe { real::epoll_wait(set, events, most, timeout) };
+    spinning::await_set(Wait::of(timeout), ask).unwrap_or_else(call)
 }
 
 /// Performs `epoll_pwait`, and may poll before it sleeps.
@@ -257,9 +257,10 @@ unsafe extern "C-unwind" fn epoll_pwait_in_library(
     if let Some(ready) = polling::before_wait(is_long(timeout) && mask.is_null(), ask) {
         return ready;
     }
-    // SAFETY: the caller's arguments, except for the timeout.
-    let call = |timeout| unsafe { real::epoll_pwait(set, events, most, timeout, mask) };
-    spinning::await_set(timeout != 0, || call(0)).unwrap_or_else(|| call(timeout))
+    let wait = Wait::of(timeout).filter(|_| mask.is_null());
+    // SAFETY: the caller's arguments, unchanged.
+    let call = || unsafe { real::epoll_pwait(set, events, most, timeout, mask) };
+    spinning::await_set(wait, ask).unwrap_or_else(call)
 }
 
 /// Performs `epoll_pwait2`, and may poll before it sleeps.
@@ -281,11 +282,10 @@ unsafe extern "C-unwind" fn epoll_pwait2_in_library(
         return ready;
     }
     // The timeout is not read, because only the kernel can check that the pointer is valid.
-    let none = spec(Duration::ZERO);
-    // SAFETY: the caller's arguments, except for the timeout, which is the caller's or a local one.
-    let call = |timeout| unsafe { real::epoll_pwait2(set, events, most, timeout, mask) };
-    spinning::await_set(timeout.is_null(), || call(&raw const none))
-        .unwrap_or_else(|| call(timeout))
+    let wait = (timeout.is_null() && mask.is_null()).then_some(Wait::Long);
+    // SAFETY: the caller's arguments, unchanged.
+    let call = || unsafe { real::epoll_pwait2(set, events, most, timeout, mask) };
+    spinning::await_set(wait, ask).unwrap_or_else(call)
 }
 
 /// The size of the kernel's signal mask in bytes.
@@ -351,7 +351,7 @@ unsafe extern "C-unwind" fn poll_in_library(
     let ask = || unsafe { ppoll_now(set, count) };
     let polled = polling::before_wait(is_long(timeout), ask)
         // SAFETY: as above.
-        .or_else(|| unsafe { spinning::await_poll(set, count, timeout != 0, ask) });
+        .or_else(|| unsafe { spinning::await_poll(set, count, Wait::of(timeout), ask) });
     if let Some(ready) = polled.filter(is_complete) {
         return ready;
     }

@@ -8,8 +8,8 @@
 //! | `mod` | a connection that was connected or accepted; the addresses that calls return |
 //! | `options` | `getsockopt` and `setsockopt` where the two kinds of sockets differ |
 //! | `sending` | sends to a peer that has closed |
-//! | `polling_policy` | which waits poll first under `opsrun --spin` |
-//! | `spinning` | polling before sleeping, which `opsrun --spin` enables |
+//! | `polling_policy` | which waits poll first |
+//! | `spinning` | polling before sleeping |
 
 pub(crate) mod options;
 mod polling_policy;

@@ -5,11 +5,16 @@
 //! of another thread, some milliseconds. So the thread skips some waits after a poll that found
 //! nothing, and pauses for some time after a poll during which another thread ran. Both become
 //! longer as long as polls find nothing.
+//!
+//! An [eager](Mode::Eager) thread polls from its first wait on. A [thrifty](Mode::Thrifty) thread
+//! tries one wait in many, and continues only while polls are shorter than the work of a sleep and
+//! a wake-up: then they save the processor's time too.
 
 use std::time::Duration;
 
-/// The largest number of consecutive waits without a poll after polls that found nothing.
-const SKIPPED_MAX: u32 = 64;
+/// The number of polls in a row that find the event late, after which a thrifty thread skips waits.
+/// If the peer's thread begins to poll within this time, the polls of both become short.
+const LATE_MAX: u32 = 16;
 
 /// The first pause after another thread has run during a poll.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
@@ -22,10 +27,40 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// [`PAUSE_MIN`] again: each such poll saves a wake-up.
 const FOUND_ENOUGH: u32 = 16;
 
+/// How readily a thread polls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Polls wherever an event may be found, as `opsrun --spin` asks.
+    Eager,
+    /// Polls while that takes less of the processor's time than to sleep.
+    Thrifty,
+}
+
+impl Mode {
+    /// The number of waits that are skipped before the first poll of a thrifty thread, and after
+    /// the first poll that finds nothing.
+    fn skipped_min(self) -> u32 {
+        match self {
+            Self::Eager => 1,
+            Self::Thrifty => 16,
+        }
+    }
+
+    /// The largest number of consecutive waits without a poll after polls that found nothing.
+    fn skipped_max(self) -> u32 {
+        match self {
+            Self::Eager => 64,
+            Self::Thrifty => 1024,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Polled {
-    /// The awaited event occurred.
+    /// The awaited event occurred before a sleep and a wake-up would have been worthwhile.
     Found,
+    /// The awaited event occurred after that time.
+    FoundLate,
     /// The time to poll has passed without the event.
     Nothing,
     /// Another thread ran on the processor.
@@ -35,7 +70,7 @@ pub(super) enum Polled {
 /// The state of a thread.
 ///
 /// ```text
-///            Nothing                          Interrupted
+///     Nothing, FoundLate too often            Interrupted
 ///   Polls ─────────────> Skips      Polls ─────────────> Pauses
 ///         <─────────────                  <─────────────
 ///          enough waits                    the end of the pause
@@ -53,6 +88,7 @@ enum State {
 /// The policy of a thread. Times are durations since any fixed moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PollingPolicy {
+    mode: Mode,
     state: State,
     /// The number of waits to skip after the next poll that finds nothing.
     skipped: u32,
@@ -62,16 +98,24 @@ pub(super) struct PollingPolicy {
     resumed_at: Duration,
     /// The number of polls since the last interruption that have found the event.
     found: u32,
+    /// The number of polls in a row that have found the event late.
+    late: u32,
 }
 
 impl PollingPolicy {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new(mode: Mode) -> Self {
+        let skipped = mode.skipped_min();
         Self {
-            state: State::Polls,
-            skipped: 1,
+            mode,
+            state: match mode {
+                Mode::Eager => State::Polls,
+                Mode::Thrifty => State::Skips(skipped),
+            },
+            skipped,
             pause: Duration::ZERO,
             resumed_at: Duration::ZERO,
             found: 0,
+            late: 0,
         }
     }
 
@@ -94,15 +138,14 @@ impl PollingPolicy {
     /// Called when a poll has ended.
     pub(super) fn on_polled(&mut self, polled: Polled, now: Duration) {
         match polled {
-            Polled::Found => {
+            Polled::FoundLate if self.mode == Mode::Thrifty => self.on_found_late(),
+            Polled::Found | Polled::FoundLate => {
                 self.state = State::Polls;
-                self.skipped = 1;
+                self.skipped = self.mode.skipped_min();
                 self.found = self.found.saturating_add(1);
+                self.late = 0;
             }
-            Polled::Nothing => {
-                self.state = State::Skips(self.skipped);
-                self.skipped = (2 * self.skipped).min(SKIPPED_MAX);
-            }
+            Polled::Nothing => self.skip(),
             Polled::Interrupted => {
                 // The processor was still busy if the interruption follows soon after a pause.
                 let is_soon = now.saturating_sub(self.resumed_at) < self.pause;
@@ -117,6 +160,21 @@ impl PollingPolicy {
             }
         }
     }
+
+    fn on_found_late(&mut self) {
+        self.late += 1;
+        if self.late < LATE_MAX {
+            self.state = State::Polls;
+        } else {
+            self.skip();
+        }
+    }
+
+    fn skip(&mut self) {
+        self.state = State::Skips(self.skipped);
+        self.skipped = (2 * self.skipped).min(self.mode.skipped_max());
+        self.late = 0;
+    }
 }
 
 #[cfg(test)]
@@ -130,7 +188,7 @@ mod tests {
     fn policy(state: State) -> PollingPolicy {
         PollingPolicy {
             state,
-            ..PollingPolicy::new()
+            ..PollingPolicy::new(Mode::Eager)
         }
     }
 
@@ -139,10 +197,14 @@ mod tests {
         use State::{Pauses, Polls, Skips};
         type Event = fn(&mut PollingPolicy) -> bool;
         let now = ms(100);
-        let events: [Event; 4] = [
+        let events: [Event; 5] = [
             |policy| policy.on_wait(|| ms(100)),
             |policy| {
                 policy.on_polled(Polled::Found, ms(100));
+                false
+            },
+            |policy| {
+                policy.on_polled(Polled::FoundLate, ms(100));
                 false
             },
             |policy| {
@@ -156,25 +218,14 @@ mod tests {
         ];
         let later = now + PAUSE_MIN;
         for (state, after) in [
-            (Polls, [(Polls, true), (Polls, false), (Skips(1), false)]),
-            (
-                Skips(1),
-                [(Polls, false), (Polls, false), (Skips(1), false)],
-            ),
-            (
-                Skips(3),
-                [(Skips(2), false), (Polls, false), (Skips(1), false)],
-            ),
-            (
-                Pauses(now),
-                [(Polls, true), (Polls, false), (Skips(1), false)],
-            ),
-            (
-                Pauses(later),
-                [(Pauses(later), false), (Polls, false), (Skips(1), false)],
-            ),
+            (Polls, (Polls, true)),
+            (Skips(1), (Polls, false)),
+            (Skips(3), (Skips(2), false)),
+            (Pauses(now), (Polls, true)),
+            (Pauses(later), (Pauses(later), false)),
         ] {
-            let after = after.into_iter().chain([(Pauses(later), false)]);
+            let polled = [Polls, Polls, Skips(1), Pauses(later)].map(|state| (state, false));
+            let after = [after].into_iter().chain(polled);
             for (event, (expected, polls)) in events.into_iter().zip(after) {
                 let mut policy = policy(state);
                 assert_eq!(event(&mut policy), polls, "{state:?}");
@@ -184,8 +235,8 @@ mod tests {
     }
 
     /// Counts the polls among these waits, which all end with this result.
-    fn polls_among(waits: usize, every: Duration, result: Polled) -> usize {
-        let mut policy = PollingPolicy::new();
+    fn polls_among(mode: Mode, waits: usize, every: Duration, result: Polled) -> usize {
+        let mut policy = PollingPolicy::new(mode);
         let mut now = Duration::ZERO;
         let mut polls = 0;
         for _ in 0..waits {
@@ -201,17 +252,43 @@ mod tests {
     #[test]
     fn polls_that_find_the_event_continue_and_all_others_become_rare() {
         let every = Duration::from_micros(10);
-        assert_eq!(polls_among(10_000, every, Polled::Found), 10_000);
-        let empty = polls_among(10_000, every, Polled::Nothing);
+        let eager = |result| polls_among(Mode::Eager, 10_000, every, result);
+        assert_eq!(eager(Polled::Found), 10_000);
+        assert_eq!(eager(Polled::FoundLate), 10_000);
+        let empty = eager(Polled::Nothing);
         assert!((100..200).contains(&empty), "{empty}");
-        // In the 100 s of these waits, the pauses grow to a second.
-        let interrupted = polls_among(100_000, ms(1), Polled::Interrupted);
-        assert!((90..120).contains(&interrupted), "{interrupted}");
+        let thrifty = |result| polls_among(Mode::Thrifty, 10_000, every, result);
+        assert_eq!(thrifty(Polled::Found), 10_000 - 16);
+        let late = thrifty(Polled::FoundLate);
+        assert!((200..300).contains(&late), "{late}");
+        let empty = thrifty(Polled::Nothing);
+        assert!((10..20).contains(&empty), "{empty}");
+        for mode in [Mode::Eager, Mode::Thrifty] {
+            // In the 100 s of these waits, the pauses grow to a second.
+            let interrupted = polls_among(mode, 100_000, ms(1), Polled::Interrupted);
+            assert!((90..120).contains(&interrupted), "{interrupted}");
+        }
+    }
+
+    #[test]
+    fn a_thrifty_thread_continues_if_the_event_is_early_once() {
+        let mut policy = PollingPolicy::new(Mode::Thrifty);
+        for _ in 0..10 {
+            for _ in 1..LATE_MAX {
+                policy.on_polled(Polled::FoundLate, ms(1));
+            }
+            assert!(policy.on_wait(|| ms(1)));
+            policy.on_polled(Polled::Found, ms(1));
+        }
+        for _ in 0..LATE_MAX {
+            policy.on_polled(Polled::FoundLate, ms(1));
+        }
+        assert!(!policy.on_wait(|| ms(1)));
     }
 
     #[test]
     fn one_poll_that_finds_the_event_ends_the_skipping() {
-        let mut policy = PollingPolicy::new();
+        let mut policy = PollingPolicy::new(Mode::Eager);
         for _ in 0..20 {
             policy.on_polled(Polled::Nothing, ms(1));
         }
@@ -224,7 +301,7 @@ mod tests {
 
     #[test]
     fn an_interruption_after_a_long_time_or_many_polls_with_a_result_begins_with_a_short_pause() {
-        let mut policy = PollingPolicy::new();
+        let mut policy = PollingPolicy::new(Mode::Eager);
         let mut now = ms(0);
         for _ in 0..20 {
             policy.on_polled(Polled::Interrupted, now);

@@ -2,7 +2,7 @@
 
 use super::work::Processors::{One, Two};
 use super::work::Work::{
-    Calls, Connect, Descriptors, Http, Iperf, Memcached, Memory, Pgbench, Start,
+    Calls, Connect, Descriptors, Http, Iperf, Memcached, Memory, Pgbench, RedisTime, Start,
 };
 use super::work::{Processors, Way, Work};
 use crate::bench::ends::Waiting;
@@ -68,6 +68,9 @@ pub(super) const ROWS: &[Row] = rows! {
     "redis GET, 50 clients": redis("get", 50, 1), Leaves, Ratio(1.35);
     "redis SET, 50 clients": redis("set", 50, 1), Leaves, Ratio(1.35);
     "redis GET, 10 clients": redis("get", 10, 1), Leaves, Ratio(1.0);
+    "redis GET, 5 clients": redis("get", 5, 1), Leaves, Ratio(1.0);
+    "processor time of a GET, 5 clients": RedisTime { clients: 5 }, Leaves, RatioAtMost(1.0);
+    "processor time of a GET, 1 client": RedisTime { clients: 1 }, Leaves, RatioAtMost(1.0);
     "redis GET, 1 client, one processor": redis_on(One, "get", 1, 1), Leaves, Ratio(1.15);
     "redis GET, 1 client, two processors": redis("get", 1, 1), Leaves, Ratio(1.15);
     "redis GET, 50 clients, 16 each": redis("get", 50, 16), Leaves, Ratio(1.15);

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::{User, chown};
 use stack_tests::{Finished, NetSpace, Offload, OffloadProtocol, OpsRun, Program, Running, Stage};
 use tempfile::TempDir;
@@ -45,6 +47,8 @@ pub(super) enum Work {
         pipeline: u32,
         on: Processors,
     },
+    /// The processor time of a request by one of these concurrent clients, at both ends.
+    RedisTime { clients: u32 },
     /// Bulk data on `streams` connections.
     Iperf { streams: u32 },
     /// Requests for a file of 1000 bytes, on 16 connections.
@@ -97,7 +101,7 @@ impl Work {
             | Self::Memcached
             | Self::Connect { .. } => "1/s",
             Self::Iperf { .. } => "Gbit/s",
-            Self::PingPong { .. } | Self::Calls => "us",
+            Self::RedisTime { .. } | Self::PingPong { .. } | Self::Calls => "us",
             Self::Start => "ms",
             Self::Memory => "KiB",
             Self::Descriptors => "number",
@@ -111,7 +115,9 @@ impl Work {
             | Self::Pgbench { on }
             | Self::PingPong { on, .. }
             | Self::Connect { on } => on.of_client(),
-            Self::Iperf { .. } | Self::Http { .. } | Self::Memcached => Processors::Two.of_client(),
+            Self::RedisTime { .. } | Self::Iperf { .. } | Self::Http { .. } | Self::Memcached => {
+                Processors::Two.of_client()
+            }
             Self::Calls | Self::Start | Self::Memory | Self::Descriptors => 0,
         }
     }
@@ -119,7 +125,7 @@ impl Work {
     /// The port on which the server of a way listens; 0 if there is no server.
     fn port(self, way: Way) -> u16 {
         let base = match self {
-            Self::Redis { .. } => 6379,
+            Self::Redis { .. } | Self::RedisTime { .. } => 6379,
             Self::Iperf { .. } => 5201,
             Self::Http { .. } => 8080,
             Self::Pgbench { .. } => 5432,
@@ -206,7 +212,7 @@ impl Setup {
     fn serve(&self, work: Work, way: Way) -> Result<Option<Running>> {
         let port = work.port(way);
         let server = match work {
-            Work::Redis { .. } => self
+            Work::Redis { .. } | Work::RedisTime { .. } => self
                 .bound(way, 0, "redis-server")
                 .args_line(&format!("--port {port} --bind {HOST} --save"))
                 .arg(""),
@@ -312,6 +318,7 @@ impl Setup {
                 let line = format!("-h {HOST} -p {port} {size} -t {command} --csv");
                 requests_per_second(&self.finish(work, way, "redis-benchmark", &line)?.text)
             }
+            Work::RedisTime { clients } => self.redis_time(work, way, clients, of(100_000, 30_000)),
             Work::Iperf { streams } => {
                 let line = format!("-c {HOST} -p {port} -P {streams} -n {}G -f g", of(4, 1));
                 gigabits_per_second(&self.finish(work, way, "iperf3", &line)?.text)
@@ -359,6 +366,24 @@ impl Setup {
         }
     }
 
+    /// Microseconds of a processor per request, of the server and of its clients.
+    fn redis_time(&self, work: Work, way: Way, clients: u32, requests: u32) -> Result<f64> {
+        let port = work.port(way);
+        let of_server = || -> Result<f64> {
+            let line = format!("-h {HOST} -p {port} info cpu");
+            let info = self.finish(Work::Start, Way::Plain, "redis-cli", &line)?;
+            let seconds = |label| labelled(&info.text, label);
+            Ok(seconds("used_cpu_sys:")? + seconds("used_cpu_user:")?)
+        };
+        let server_before = of_server()?;
+        let clients_before = processor_time_of_children()?;
+        let line = format!("-h {HOST} -p {port} -n {requests} -c {clients} -d 64 -t get --csv");
+        self.finish(work, way, "redis-benchmark", &line)?;
+        let of_clients = processor_time_of_children()? - clients_before;
+        let of_server = of_server()? - server_before;
+        Ok((of_clients + of_server) * 1e6 / f64::from(requests))
+    }
+
     /// Milliseconds of the start of a program.
     fn start(&self, way: Way, times: u32) -> Result<f64> {
         let start = Instant::now();
@@ -384,6 +409,13 @@ impl Setup {
         };
         program.args_line(line).spawn()?.finish(DEADLINE)?.success()
     }
+}
+
+/// Seconds of a processor that the ended programs of this process have used.
+fn processor_time_of_children() -> Result<f64> {
+    let used = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let seconds = |time: TimeVal| time.num_microseconds() as f64 / 1e6;
+    Ok(seconds(used.system_time()) + seconds(used.user_time()))
 }
 
 /// The directory in which Debian keeps the programs of PostgreSQL.
