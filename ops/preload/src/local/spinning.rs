@@ -18,8 +18,10 @@
 //! which it ends in any case.
 //!
 //! A call that polls makes these system calls: two to block and unblock signals, one for each poll,
-//! one for each yield, and, for a receive that polls with success, the receive itself. A call that
-//! has a result at once makes no more than without polling.
+//! and one for each yield; in a process with several threads one for the thread's id; for a receive
+//! one for the socket's flags, and the receive itself after a poll with success; before a sleep one
+//! for pending signals, and for a receive one for its time limit. A call that has a result at once
+//! makes no more than without polling.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -280,9 +282,9 @@ fn poll<T>(
     let (polled, result, at) = poll_until_time(Instant::now(), ask);
     record(policy, polled, at);
     let is_interrupted = result.is_none()
-        && blocked.as_ref().is_some_and(|blocked| {
-            blocked.will_interrupt(false) || blocked.will_interrupt(true) && ends_by_any()
-        });
+        && blocked
+            .as_ref()
+            .is_some_and(|blocked| blocked.will_interrupt(ends_by_any()));
     let after = errno::get();
     // The handlers run here: they belong to the program, and may leave the call by `siglongjmp`.
     drop(blocked);
