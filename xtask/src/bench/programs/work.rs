@@ -302,6 +302,10 @@ impl Setup {
     fn sample(&self, work: Work, way: Way) -> Result<f64> {
         let port = work.port(way);
         let of = |full: u32, quick: u32| if self.quick { quick } else { full };
+        let requests_of = |clients| match clients {
+            1 => 20_000,
+            _ => of(100_000, 30_000),
+        };
         match work {
             Work::Redis {
                 command,
@@ -309,16 +313,14 @@ impl Setup {
                 pipeline,
                 ..
             } => {
-                let requests = if clients == 1 {
-                    20_000
-                } else {
-                    of(100_000, 30_000)
-                } * pipeline;
+                let requests = requests_of(clients) * pipeline;
                 let size = format!("-n {requests} -c {clients} -P {pipeline} -d 64");
                 let line = format!("-h {HOST} -p {port} {size} -t {command} --csv");
                 requests_per_second(&self.finish(work, way, "redis-benchmark", &line)?.text)
             }
-            Work::RedisTime { clients } => self.redis_time(work, way, clients, of(100_000, 30_000)),
+            Work::RedisTime { clients } => {
+                self.redis_time(work, way, clients, requests_of(clients))
+            }
             Work::Iperf { streams } => {
                 let line = format!("-c {HOST} -p {port} -P {streams} -n {}G -f g", of(4, 1));
                 gigabits_per_second(&self.finish(work, way, "iperf3", &line)?.text)
