@@ -647,15 +647,19 @@ fn a_connection_takes_few_system_calls() -> Result<()> {
     bail!("{each} system calls of a connection")
 }
 
-/// A program that waits for a byte in one kind of call. A child sends the byte when the program is
-/// asleep.
-const WAITS: &str = "
+/// The first lines of a program that waits in one kind of call for its child, at the other end of a
+/// connection.
+const CONNECTED: &str = "
 import os, select, signal, socket, sys, time
 kind = sys.argv[1]
 listener = socket.create_server(('127.0.0.1', 0))
 peer = socket.create_connection(listener.getsockname())
 here, _ = listener.accept()
 child = os.fork()
+";
+
+/// The child sends a byte when the program is asleep.
+const WAITS: &str = "
 if child == 0:
     asleep = 0
     while asleep < 20:
@@ -678,14 +682,8 @@ if kind != 'no':
 os.waitpid(child, 0)
 ";
 
-/// A program that waits in one kind of call for each of 40 answers.
+/// The program waits for each of 40 answers.
 const TURNS: &str = "
-import os, select, socket, sys
-kind = sys.argv[1]
-listener = socket.create_server(('127.0.0.1', 0))
-peer = socket.create_connection(listener.getsockname())
-here, _ = listener.accept()
-child = os.fork()
 if child == 0:
     for _ in range(40):
         here.send(here.recv(1))
@@ -704,8 +702,14 @@ os.waitpid(child, 0)
 /// A polling thread calls `sched_yield` between polls; the program itself never does.
 #[test]
 fn threads_poll_before_they_sleep() -> Result<()> {
-    let yields =
-        |options: &[&str], script, kind| system_calls(options, script, kind, "sched_yield");
+    let yields = |options: &[&str], script, kind| {
+        system_calls(
+            options,
+            &format!("{CONNECTED}{script}"),
+            kind,
+            "sched_yield",
+        )
+    };
     // A thread does not poll where another thread runs meanwhile, as on a busy machine.
     let has_polled = |options: &[&str], script, kind| {
         let mut attempts = (0..5).map(|_| yields(options, script, kind));
