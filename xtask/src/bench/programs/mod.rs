@@ -34,7 +34,7 @@ pub(super) fn measure(workspace: &Workspace, stage: &Stage, quick: bool, word: &
     let setup = Setup::new(stage, protocol, quick)?;
     println!(
         "{:<49} {:>6} {:>9} {:>9}  {:<21} target",
-        "program", "unit", "plain", "opsrun", "ratio [min-max]"
+        "program", "unit", "plain", "opsrun", "ratio [interval]"
     );
     for row in ROWS.iter().filter(|row| row.title.contains(word)) {
         let pairs = setup
@@ -43,13 +43,13 @@ pub(super) fn measure(workspace: &Workspace, stage: &Stage, quick: bool, word: &
         print_row(row, &pairs);
     }
     println!(
-        "Figures are medians; a ratio is that of one round, then the median. Offloaded is by the"
+        "Figures are medians; a ratio is that of one round, then the median, with the interval in"
     );
     println!(
-        "{}. The load of this machine is {} now.",
-        protocol.name,
-        load()
+        "which the median is with a probability of 0.95. Offloaded is by the {}.",
+        protocol.name
     );
+    println!("The load of this machine is {} now.", load());
     Ok(())
 }
 
@@ -81,7 +81,10 @@ fn print_row(row: &Row, pairs: &Pairs) {
         figure(pairs.first()),
         figure(pairs.second()),
         if ratio.median.is_finite() {
-            format!("{:.3} [{:.2}-{:.2}]", ratio.median, ratio.min, ratio.max)
+            format!(
+                "{:.3} [{:.3}-{:.3}]",
+                ratio.median, ratio.median_from, ratio.median_to
+            )
         } else {
             "-".to_owned()
         },
