@@ -59,6 +59,8 @@ enum End {
     Once { port: u16 },
     /// A client of `once`; prints connections per second.
     Connect { port: u16, count: u32 },
+    /// A client of `once` that connects once; prints milliseconds.
+    First { port: u16 },
     /// A client of memcached; prints requests per second.
     Get {
         port: u16,
@@ -89,6 +91,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         } => ping(port, waiting, count),
         End::Once { port } => serve_in_turn(port),
         End::Connect { port, count } => connect(port, count),
+        End::First { port } => connect_once(port),
         End::Get {
             port,
             connections,
@@ -191,7 +194,15 @@ fn serve_in_turn(port: u16) -> Result<()> {
 }
 
 fn connect(port: u16, count: u32) -> Result<()> {
+    // The first connections also prepare the library, so they are not counted.
+    connect_in_turn(port, 10)?;
     let begun = Instant::now();
+    connect_in_turn(port, count)?;
+    println!("{}", f64::from(count) / begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn connect_in_turn(port: u16, count: u32) -> Result<()> {
     for _ in 0..count {
         let mut peer = dial(port)?;
         peer.write_all(b"x")?;
@@ -199,7 +210,14 @@ fn connect(port: u16, count: u32) -> Result<()> {
         peer.read_to_end(&mut answer)?;
         ensure!(answer == b"x", "the answer is {answer:?}");
     }
-    println!("{}", f64::from(count) / begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Connects once and prints the milliseconds that this took.
+fn connect_once(port: u16) -> Result<()> {
+    let begun = Instant::now();
+    connect_in_turn(port, 1)?;
+    println!("{}", begun.elapsed().as_secs_f64() * 1e3);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::work::Processors::{One, Two};
 use super::work::Work::{
-    Calls, Connect, Descriptors, Http, Iperf, Memcached, Memory, Pgbench, RedisTime, Start,
+    Calls, Connect, Descriptors, First, Http, Iperf, Memcached, Memory, Pgbench, RedisTime, Start,
 };
 use super::work::{Processors, Way, Work};
 use crate::bench::ends::Waiting;
@@ -65,6 +65,7 @@ pub(super) const ROWS: &[Row] = rows! {
     "iperf3, stays on TCP": Iperf { streams: 1 }, Stays, Ratio(0.98);
     "connections, one processor, stay on TCP": Connect { on: One }, Stays, Ratio(0.98);
     "start of a program": Start, Stays, Adds(5.0);
+    "first connection of a program, stays on TCP": First, Stays, Adds(5.0);
     "redis GET, 50 clients": redis("get", 50, 1), Leaves, Ratio(1.35);
     "redis SET, 50 clients": redis("set", 50, 1), Leaves, Ratio(1.35);
     "redis GET, 10 clients": redis("get", 10, 1), Leaves, Ratio(1.0);
@@ -87,6 +88,7 @@ pub(super) const ROWS: &[Row] = rows! {
     "64 B ping-pong, blocking, two processors":
         ping(Waiting::Blocking, Two), Leaves, RatioAtMost(0.85);
     "64 B ping-pong, epoll, two processors": ping(Waiting::Epoll, Two), Leaves, RatioAtMost(0.85);
+    "first connection of a program": First, Leaves, Adds(5.0);
     "connections, one processor": Connect { on: One }, Leaves, Ratio(0.85);
     "connections, two processors": Connect { on: Two }, Leaves, Ratio(0.85);
     "memory of a connection's end": Memory, Leaves, Adds(16.0);

@@ -61,6 +61,8 @@ pub(super) enum Work {
     PingPong { waiting: Waiting, on: Processors },
     /// Connections that carry one byte in each direction, one after another.
     Connect { on: Processors },
+    /// The first connection of a program.
+    First,
     /// Rounds of calls that have nothing to do, on one connection.
     Calls,
     /// A program that does nothing.
@@ -102,7 +104,7 @@ impl Work {
             | Self::Connect { .. } => "1/s",
             Self::Iperf { .. } => "Gbit/s",
             Self::RedisTime { .. } | Self::PingPong { .. } | Self::Calls => "us",
-            Self::Start => "ms",
+            Self::Start | Self::First => "ms",
             Self::Memory => "KiB",
             Self::Descriptors => "number",
         }
@@ -118,7 +120,7 @@ impl Work {
             Self::RedisTime { .. } | Self::Iperf { .. } | Self::Http { .. } | Self::Memcached => {
                 Processors::Two.of_client()
             }
-            Self::Calls | Self::Start | Self::Memory | Self::Descriptors => 0,
+            Self::First | Self::Calls | Self::Start | Self::Memory | Self::Descriptors => 0,
         }
     }
 
@@ -130,7 +132,7 @@ impl Work {
             Self::Http { .. } => 8080,
             Self::Pgbench { .. } => 5432,
             Self::Memcached => 11211,
-            Self::PingPong { .. } | Self::Connect { .. } => 4800,
+            Self::PingPong { .. } | Self::Connect { .. } | Self::First => 4800,
             Self::Calls | Self::Start | Self::Memory | Self::Descriptors => return 0,
         };
         base + u16::from(way != Way::Plain)
@@ -249,7 +251,9 @@ impl Setup {
                 way,
                 &format!("--processor 0 echo {port} {}", waiting.word()),
             )?,
-            Work::Connect { .. } => self.end(way, &format!("--processor 0 once {port}"))?,
+            Work::Connect { .. } | Work::First => {
+                self.end(way, &format!("--processor 0 once {port}"))?
+            }
             Work::Calls | Work::Start | Work::Memory | Work::Descriptors => return Ok(None),
         };
         self.started(server, port).map(Some)
@@ -385,6 +389,7 @@ impl Setup {
                     0,
                 )
             }
+            Work::First => self.end_figure(way, &format!("--processor 0 first {port}"), 0),
             Work::Calls => {
                 let calls = format!("calls {}", of(300_000, 100_000));
                 self.end_figure(way, &format!("--processor {} {calls}", work.processor()), 0)
