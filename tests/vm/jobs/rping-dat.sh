@@ -2,9 +2,9 @@
 # rping, unmodified, on siw, and a DAT consumer with rping's protocol on the software provider over plain
 # TCP: each is tested as the server, with texts of one segment and of many segments.
 . "$(dirname "$0")/../interop/trials.sh"
-begin
+set_up
 # shellcheck disable=SC2086
-gcc $flags -o "$work/rping_dat" rping_dat.c -ldat2 || exit 1
+gcc $flags -o "$work/rping_dat" "$here/rping_dat.c" -ldat2 || exit 1
 count=10
 # rping supports less than 64 KiB.
 sizes="64 1500 65535"
