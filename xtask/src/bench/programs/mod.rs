@@ -80,13 +80,12 @@ fn print_row(row: &Row, pairs: &Pairs) {
         row.work.unit(),
         figure(pairs.first()),
         figure(pairs.second()),
-        if ratio.median.is_finite() {
-            format!(
+        match row.target {
+            Target::Ratio(_) | Target::RatioAtMost(_) => format!(
                 "{:.3} [{:.3}-{:.3}]",
                 ratio.median, ratio.median_from, ratio.median_to
-            )
-        } else {
-            "-".to_owned()
+            ),
+            Target::Adds(_) => "-".to_owned(),
         },
     );
 }

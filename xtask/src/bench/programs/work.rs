@@ -356,17 +356,7 @@ impl Setup {
                 );
                 gigabits_per_second(&self.finish(work, way, "iperf3", &line)?.text)
             }
-            Work::Http { is_kept } => {
-                let line = format!("-t 1 -c 16 -d 1s http://{HOST}:{port}/small");
-                let wrk = self.bound(way, work.processor(), "wrk").args_line(&line);
-                let wrk = match is_kept {
-                    true => wrk,
-                    false => wrk.arg("-H").arg("Connection: close"),
-                };
-                let run = wrk.spawn()?.finish(DEADLINE)?.success()?;
-                let run = run.never_prints("Non-2xx")?.never_prints("Socket errors")?;
-                labelled(&run.text, "Requests/sec:")
-            }
+            Work::Http { is_kept } => self.http(work, way, is_kept),
             Work::Pgbench { .. } => {
                 let count = of(10_000, 3_000);
                 let line = format!("-h {HOST} -p {port} -U bench -S -n -c 1 -t {count} postgres");
@@ -398,6 +388,19 @@ impl Setup {
             Work::Memory => self.end_figure(way, "hold 400", 0),
             Work::Descriptors => self.end_figure(way, "hold 400", 1),
         }
+    }
+
+    /// Requests per second, each on its own connection or all on a few.
+    fn http(&self, work: Work, way: Way, is_kept: bool) -> Result<f64> {
+        let line = format!("-t 1 -c 16 -d 1s http://{HOST}:{}/small", work.port(way));
+        let wrk = self.bound(way, work.processor(), "wrk").args_line(&line);
+        let wrk = match is_kept {
+            true => wrk,
+            false => wrk.arg("-H").arg("Connection: close"),
+        };
+        let run = wrk.spawn()?.finish(DEADLINE)?.success()?;
+        let run = run.never_prints("Non-2xx")?.never_prints("Socket errors")?;
+        labelled(&run.text, "Requests/sec:")
     }
 
     /// Microseconds of a processor per request, of the server and of its clients.
