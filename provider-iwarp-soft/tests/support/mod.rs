@@ -164,6 +164,9 @@ pub struct Memory {
     pub bytes: RawBytes,
 }
 
+/// The number of bytes that are read or written at once.
+const PIECE: usize = 64;
+
 /// The bytes of a [`Memory`], which outlive its registration.
 #[derive(Clone, Copy)]
 pub struct RawBytes(*mut [u8]);
@@ -222,29 +225,48 @@ impl Memory {
 
 impl RawBytes {
     pub fn fill(&self, seed: usize) {
-        for (i, at) in (0..self.0.len()).enumerate() {
+        let whole = self.0.len() / PIECE * PIECE;
+        let mut at = 0;
+        while at < whole {
+            let piece: [u8; PIECE] = std::array::from_fn(|i| pattern(seed + at + i));
             // SAFETY: within the allocation, which is never freed.
-            unsafe {
-                self.0
-                    .cast::<u8>()
-                    .add(at)
-                    .write_volatile(pattern(seed + i))
-            };
+            unsafe { self.at(at).cast::<[u8; PIECE]>().write_volatile(piece) };
+            at += PIECE;
+        }
+        for at in whole..self.0.len() {
+            self.set(at, pattern(seed + at));
         }
     }
 
     pub fn set(&self, at: usize, value: u8) {
         assert!(at < self.0.len());
         // SAFETY: within the allocation, which is never freed.
-        unsafe { self.0.cast::<u8>().add(at).write_volatile(value) };
+        unsafe { self.at(at).write_volatile(value) };
+    }
+
+    /// # Safety
+    /// The offset is within the allocation.
+    unsafe fn at(&self, offset: usize) -> *mut u8 {
+        // SAFETY: by the caller's contract.
+        unsafe { self.0.cast::<u8>().add(offset) }
     }
 
     pub fn copy(&self, at: usize, len: usize) -> Vec<u8> {
         assert!(at + len <= self.0.len());
+        let whole = len / PIECE * PIECE;
+        let mut copied = Vec::with_capacity(len);
+        while copied.len() < whole {
+            // SAFETY: within the allocation, which is never freed.
+            let piece = unsafe {
+                self.at(at + copied.len())
+                    .cast::<[u8; PIECE]>()
+                    .read_volatile()
+            };
+            copied.extend_from_slice(&piece);
+        }
         // SAFETY: within the allocation, which is never freed.
-        (at..at + len)
-            .map(|at| unsafe { self.0.cast::<u8>().add(at).read_volatile() })
-            .collect()
+        copied.extend((at + whole..at + len).map(|at| unsafe { self.at(at).read_volatile() }));
+        copied
     }
 }
 

@@ -74,13 +74,13 @@ pub(crate) fn shipped(workspace: &Workspace) -> Vec<String> {
 /// Builds the libraries, the tools and the examples.
 pub(super) fn release(workspace: &Workspace, progress: Progress) -> Result<Built> {
     let packages = PROVIDERS.iter().map(|(package, _)| *package);
-    let mut libraries = vec!["--lib".to_owned()];
+    let mut targets = vec!["--lib".to_owned()];
     for package in packages.chain(["libdat2", PRELOAD]) {
-        libraries.extend(["-p".to_owned(), package.to_owned()]);
+        targets.extend(["-p".to_owned(), package.to_owned()]);
     }
-    let mut artifacts = build(workspace, progress, MEASURED, &libraries)?;
-    let bench = ["-p", BENCH.0, "--bin", BENCH.1].map(String::from);
-    let bench = build(workspace, progress, MEASURED, &bench)?;
+    // One build for all of them, because the last part of each uses one processor.
+    targets.extend(["-p", BENCH.0, "--bin", BENCH.1].map(String::from));
+    let measured = build(workspace, progress, MEASURED, &targets)?;
     let packages: Vec<String> = workspace
         .packages()
         .iter()
@@ -88,13 +88,14 @@ pub(super) fn release(workspace: &Workspace, progress: Progress) -> Result<Built
         .filter(|package| !package.bins.is_empty() || EXAMPLES.contains(&&*package.name))
         .flat_map(|package| ["-p".into(), package.name.clone()])
         .collect();
+    let mut artifacts = Vec::new();
     if !packages.is_empty() {
         let mut args = packages;
         args.extend(["--bins".into(), "--examples".into()]);
         artifacts.extend(build(workspace, progress, UNMEASURED, &args)?);
     }
     // Later entries replace earlier ones of the same name.
-    artifacts.extend(bench);
+    artifacts.extend(measured);
     Ok(Built {
         registry_archive: library(&artifacts, "libdat2", "a")?,
         provider_libraries: PROVIDERS
