@@ -412,8 +412,12 @@ impl<'a> Connecting<'a> {
             self.switch.answers().forget(self.service);
             return self.ask(Instant::now(), false);
         }
-        if mapped.is_some() {
-            self.cache(Answer::Refused);
+        match mapped {
+            // The answer is not kept as a refusal: a server of this host that starts again often
+            // has its port again, and asking about it costs no round trip over a network.
+            Some(_) if is_gone && self.is_local() => self.switch.answers().forget(self.service),
+            Some(_) => self.cache(Answer::Refused),
+            None => {}
         }
         let reason = Reason::from(failure);
         let subject = Subject::Protocol(protocol.name().to_owned());

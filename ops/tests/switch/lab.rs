@@ -80,7 +80,12 @@ impl Lab {
 
     /// Makes a service at a port of this host, over TCP and the protocols that the rules permit.
     pub(crate) fn service(&self) -> Result<Service> {
-        let tcp = TcpListener::bind((LOCALHOST, 0))?;
+        self.service_at((LOCALHOST, 0).into())
+    }
+
+    /// Makes a service at an address of this host, like [`Lab::service`].
+    pub(crate) fn service_at(&self, address: SocketAddr) -> Result<Service> {
+        let tcp = TcpListener::bind(address)?;
         tcp.set_nonblocking(true)?;
         let address = tcp.local_addr()?;
         let intent = intent(Role::Listen, address);

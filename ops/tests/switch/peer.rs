@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use host::locks::IgnorePoison as _;
-use ops::portmap::PORT;
+use ops::portmap::{Offering, PORT};
 use ops::{DecisionTrace, Outcome, Plan, Reserve};
 use rustix::io::Errno;
 use stack_tests::{NetSpace, available, not_run};
@@ -102,6 +102,29 @@ fn a_service_that_ended_is_offered_no_longer() -> Result<()> {
     ensure!(end.outcome() == expected, "{}", end.outcome());
     plain.accept()?;
     Ok(())
+}
+
+#[test]
+fn a_service_of_this_host_that_starts_again_is_found_after_a_refusal() -> Result<()> {
+    let lab = available!(Lab::new("", &[asking()])?);
+    let _mapper = lab.mapper();
+    let asks = Lab::here("", &[asking()])?;
+    // The service ends between the answer of its port mapper and the connection.
+    let plain = std::net::TcpListener::bind((LOCALHOST, 0))?;
+    let (to, gone) = (plain.local_addr()?, (LOCALHOST, 1).into());
+    lab.switch.offer(Offering::new(to, gone));
+    let end = asks.connect(to)?.decided(to)?;
+    ensure!(
+        end.outcome() == "tcp: the peer refused",
+        "{}",
+        end.outcome()
+    );
+    lab.switch.withdraw(to, gone);
+    drop(plain);
+    let service = lab.service_at(to)?;
+    let (mut client, server) = asks.connect(to)?.accepted_by(&service)?;
+    ensure!(client.outcome() == "unix", "{}", client.outcome());
+    exchange(&mut client, &server)
 }
 
 #[test]
