@@ -463,7 +463,8 @@ impl<'a> Connecting<'a> {
     }
 
     /// Caches an answer. A failed connection to the mapped port counts as a refusal: until it
-    /// expires, no connection follows the peer's earlier answer.
+    /// expires, no connection follows the peer's earlier answer. The answer about a service of this
+    /// host that has ended is forgotten instead.
     fn cache(&self, answer: Answer) {
         let (way, now) = (self.path.clone(), Instant::now());
         let is_local = self.is_local();

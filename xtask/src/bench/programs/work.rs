@@ -150,10 +150,9 @@ struct Plan {
 impl Plan {
     /// The plan for a comparison with this way.
     ///
-    /// The targets of sockets on TCP are so close to 1 that a few rounds cannot decide about them:
-    /// in 30 rounds, the plain way had 1.02 times the connections of the plain way. Most of the
-    /// difference is between processes, so many short samples give a better median than a few long
-    /// ones in the same time.
+    /// The targets of sockets on TCP are so close to 1 that a few rounds cannot decide about them.
+    /// Most of the difference between rounds is between processes, so many short samples give a
+    /// better median than a few long ones in the same time.
     fn of(other: Way, quick: bool) -> Self {
         let (rounds, quick_rounds, parts) = match other {
             Way::Stays => (450, 50, 10),
