@@ -5,10 +5,10 @@
 
 use std::any::TypeId;
 use std::ffi::{CString, c_char};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
 use dat_abi::{DAT_FALSE, DatProvider, DatProviderInfo};
-use host::locks::IgnorePoison as _;
+use host::forks::HeldLock;
 
 use crate::handle::ProviderRef;
 use crate::rnic::{Rnic, RnicConfig};
@@ -18,7 +18,7 @@ pub(crate) type MakeTable = fn(*const c_char) -> DatProvider;
 
 /// An announced name, and its table.
 #[derive(Debug, Clone)]
-struct Announced {
+pub(crate) struct Announced {
     rnic: TypeId,
     config: RnicConfig,
     provider: ProviderRef,
@@ -41,7 +41,7 @@ impl Entry {
     }
 }
 
-static ANNOUNCED: Mutex<Vec<Announced>> = Mutex::new(Vec::new());
+pub(crate) static ANNOUNCED: HeldLock<Vec<Announced>> = HeldLock::new(Vec::new());
 
 /// Stores a name with its parameters and returns its table; returns the existing table if the name
 /// is announced again.
@@ -121,5 +121,5 @@ impl Announced {
 }
 
 fn lock() -> MutexGuard<'static, Vec<Announced>> {
-    ANNOUNCED.lock().ignore_poison()
+    ANNOUNCED.lock()
 }

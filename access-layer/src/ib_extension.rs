@@ -132,7 +132,7 @@ unsafe fn write_immediate<R: Rnic>(ep: DatEpHandle, va_list: DatVaList) -> DatRe
     // SAFETY: list and triplet follow the contract of the thunks.
     let (sgl, remote) = unsafe { (segments(args.segments, args.local)?, read(args.remote, 5)?) };
     check_flags(args.flags, 7)?;
-    ep.post_rdma_write_immediate(sgl, args.cookie, &remote, args.immediate, args.flags)
+    ep.post_rdma_write_immediate(&sgl, args.cookie, &remote, args.immediate, args.flags)
 }
 
 /// Returns the endpoint, if its RNIC supports these operations.

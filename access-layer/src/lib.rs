@@ -1,12 +1,12 @@
 //! DAT object semantics, once, for every provider.
 //!
-//! A provider crate implements [`rnic::Rnic`] and calls [`export_provider!`]. This crate contains
-//! everything of DAT between the registry library and the RNIC that a consumer uses: handles,
-//! objects, states, events, return codes.
+//! A provider crate implements [`Rnic`](rnic::Rnic) and calls [`export_provider!`]. This crate
+//! contains everything of DAT between the registry library and the RNIC that a consumer uses:
+//! handles, objects, states, events, return codes.
 //!
 //! | Module | Holds |
 //! |---|---|
-//! | `macros` | exporting a provider, and `Debug` of objects |
+//! | `macros` | exporting a provider |
 //! | [`provider`] | the table of entry points for an `R: Rnic`, init and fini |
 //! | `extension` `iw_extension` `ib_extension` | extension operations of iWARP and InfiniBand |
 //! | `thunk` | C arguments to Rust and results to `DAT_RETURN`, one file per object |
@@ -24,8 +24,7 @@
 //! | [`users`] | use counts, which keep an object from being freed while it is used |
 //! | [`handle`] | the table of handles |
 //! | [`error`] `open_error` | `DatError` and the mapping of an RNIC's errors; the reason why an IA was not opened |
-//! | [`net_device`] [`logging`] | for providers: network devices and addresses, and the log |
-//! | [`rnic`] | the interface to the RNIC |
+//! | [`logging`] | the log of a provider library |
 //! | `fake_rnic` | an RNIC in memory (feature `testing`) |
 //! | `scripted_rnic` `harness` | an RNIC that does what a test specifies, and common code of the tests here |
 //!
@@ -43,6 +42,9 @@
 //! IA children, EP, EVD, CNO, then the locks of the RNIC. A lock is held for a few memory accesses.
 //! No lock is held during a call of the RNIC that may make an upcall, or during a call of the
 //! consumer's code. The data path takes one EVD lock for a completion and none for a post.
+
+#[macro_use]
+extern crate rnic;
 
 #[macro_use]
 mod macros;
@@ -69,17 +71,25 @@ mod iw_extension;
 pub mod lifecycle;
 pub mod lmr;
 pub mod logging;
-pub mod net_device;
 mod open_error;
 pub mod provider;
 pub mod pz;
 mod registry;
 pub mod rmr;
-pub mod rnic;
 pub mod sp;
 pub mod srq;
 mod thunk;
 pub mod users;
+
+// In the order in which they are taken.
+#[cfg(not(miri))]
+host::hold_during_forks! {
+    logging::BEGINNING,
+    cno::POOL,
+    cno::WAITING,
+    announced::ANNOUNCED,
+    handle::Locks,
+}
 
 #[cfg(any(test, feature = "testing"))]
 pub mod fake_rnic;

@@ -230,9 +230,9 @@ fn request_of(spec: &LmrSpec, addr: u64, len_max: u64) -> DatResult<RegisterMr> 
     if spec.privileges & !KNOWN_PRIVILEGES != 0 {
         return Err(DatError::invalid_arg(6));
     }
-    let zero_based = match spec.va_type {
-        DAT_VA_TYPE_VA => false,
-        DAT_VA_TYPE_ZB => true,
+    let iova = match spec.va_type {
+        DAT_VA_TYPE_VA => None,
+        DAT_VA_TYPE_ZB => Some(0),
         _ => return Err(DatError::invalid_arg(7)),
     };
     // `dtest -b 0` registers an empty region at an address. An empty region without an address is
@@ -245,7 +245,7 @@ fn request_of(spec: &LmrSpec, addr: u64, len_max: u64) -> DatResult<RegisterMr> 
         addr,
         len: spec.len,
         access: access_of(spec.privileges),
-        zero_based,
+        iova,
     })
 }
 

@@ -1,7 +1,8 @@
 //! The log of a provider library.
 
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use host::forks::HeldLock;
 use host::log::{Destination, Outlet};
 
 /// Writes the events that `DAT_LOG` selects to standard error. Without the variable no subscriber
@@ -9,9 +10,17 @@ use host::log::{Destination, Outlet};
 ///
 /// Has no effect on a second call, or if the program has its own subscriber.
 pub fn init_logging() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+    static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+    if HAS_BEGUN.load(Ordering::Acquire) {
+        return;
+    }
+    let _beginning = BEGINNING.lock();
+    if !HAS_BEGUN.load(Ordering::Relaxed) {
         let destination = Destination::Descriptor(libc::STDERR_FILENO);
         host::log::begin(Outlet::new("libdapl", destination), None);
-    });
+        HAS_BEGUN.store(true, Ordering::Release);
+    }
 }
+
+/// Held while the log begins.
+pub(crate) static BEGINNING: HeldLock<()> = HeldLock::new(());

@@ -1,19 +1,4 @@
-//! Macros: exporting a provider, and `Debug` of objects.
-
-/// Implements `Debug` for an object, and shows only the given fields. `<R>` declares a parameter
-/// `R: Rnic`; the objects of the RNIC need not implement `Debug`.
-#[macro_export]
-macro_rules! opaque_debug {
-    ($ty:ident $(<$rnic:ident>)? { $($field:ident),* $(,)? }) => {
-        impl $(<$rnic: $crate::rnic::Rnic>)? ::std::fmt::Debug for $ty $(<$rnic>)? {
-            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-                f.debug_struct(stringify!($ty))
-                    $(.field(stringify!($field), &self.$field))*
-                    .finish_non_exhaustive()
-            }
-        }
-    };
-}
+//! Exporting a provider.
 
 /// Exports the four entry points of a provider library for an RNIC: `export_provider!(SoftRnic);`.
 /// For leaf shared libraries only: a symbol exported by a library crate would appear in every

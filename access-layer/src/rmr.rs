@@ -125,6 +125,8 @@ impl<R: Rnic> Rmr<R> {
             },
             access: access_of(args.privileges),
             zero_based: args.va_type == DAT_VA_TYPE_ZB,
+            key: None,
+            is_first: false,
             qp_only: self.scope == DAT_RMR_SCOPE_EP,
             completion: !is_suppressed,
             signalled: args.flags & DAT_COMPLETION_UNSIGNALLED_FLAG == 0,

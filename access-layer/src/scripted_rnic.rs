@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -90,6 +90,7 @@ pub(crate) struct Script {
     pending: Mutex<(u32, u32)>,
     /// True if a disconnect delivers the disconnect event before it returns.
     reports_endings: AtomicBool,
+    drives: AtomicU32,
 }
 
 impl Script {
@@ -133,6 +134,11 @@ impl Script {
 
     pub(crate) fn set_pending(&self, recvs: u32, requests: u32) {
         *self.pending.lock().unwrap() = (recvs, requests);
+    }
+
+    /// The number of calls that have made progress.
+    pub(crate) fn drives(&self) -> u32 {
+        self.drives.load(Ordering::Relaxed)
     }
 
     pub(crate) fn report_endings(&self) {
@@ -222,6 +228,14 @@ impl Rnic for ScriptedRnic {
 
     fn poll_cq(&self, _cq: &(), _out: &mut [Completion]) -> usize {
         0
+    }
+
+    fn may_have_completions(&self, _cq: &()) -> bool {
+        false
+    }
+
+    fn drive(&self) {
+        self.script.drives.fetch_add(1, Ordering::Relaxed);
     }
 
     fn arm_cq(&self, _cq: &(), _solicited_only: bool) -> bool {

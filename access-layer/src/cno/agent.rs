@@ -1,15 +1,10 @@
-//! The consumer's wait-proxy agent and the thread that calls it.
+//! The consumer's wait-proxy agent.
 //!
 //! The agent is consumer code: it may block, and it may call any DAT function, including a close of
-//! the IA. So it never runs on a thread that makes progress for the RNIC, nor under a lock. One
-//! thread serves all CNOs of a provider. It starts with the first due call and is never stopped.
-
-use std::cell::Cell;
-use std::sync::Mutex;
-use std::sync::mpsc::{Sender, channel};
+//! the IA. So it never runs on a thread that makes progress for the RNIC, nor under a lock, but on
+//! a thread of the [`pool`](super::pool). The calls of one CNO follow one another.
 
 use dat_abi::*;
-use host::locks::IgnorePoison as _;
 
 use crate::handle::Handle;
 
@@ -50,14 +45,14 @@ impl Agent {
     }
 }
 
-/// The pending step: what the next trigger, or the agent thread, must do.
+/// The pending step: what the next trigger, or a thread of the pool, must do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// No agent is set, and no call is due.
     Nothing,
     /// The next trigger makes a call of the agent due.
     Armed(Agent),
-    /// The call that the agent thread must make.
+    /// The call that a thread of the pool must make.
     Due(Agent, Handle),
 }
 
@@ -77,25 +72,27 @@ impl AgentState {
         }
     }
 
-    /// Returns true if this trigger makes a call due.
+    /// Returns true if this trigger makes a call due that a thread must begin. The thread whose
+    /// call is running begins the next one itself.
     pub(super) fn on_trigger(&mut self, evd: Handle) -> bool {
         match self.next {
             Next::Armed(agent) => {
                 self.next = Next::Due(agent, evd);
-                true
+                !self.is_running
             }
             Next::Nothing | Next::Due(..) => false,
         }
     }
 
+    /// Returns the call that is due, unless another one is running.
     pub(super) fn on_begin_call(&mut self) -> Option<(Agent, Handle)> {
         match self.next {
-            Next::Due(agent, evd) => {
+            Next::Due(agent, evd) if !self.is_running => {
                 self.next = Next::Nothing;
                 self.is_running = true;
                 Some((agent, evd))
             }
-            Next::Nothing | Next::Armed(_) => None,
+            Next::Nothing | Next::Armed(_) | Next::Due(..) => None,
         }
     }
 
@@ -123,51 +120,6 @@ impl AgentState {
     }
 }
 
-type Job = Box<dyn FnOnce() + Send>;
-
-/// The agent thread, and the process that started it: after a fork the child must start its own.
-struct Runner {
-    pid: u32,
-    jobs: Sender<Job>,
-}
-
-static RUNNER: Mutex<Option<Runner>> = Mutex::new(None);
-
-thread_local! {
-    static IS_AGENT_THREAD: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Returns true if the calling thread is the agent thread.
-pub(super) fn is_agent_thread() -> bool {
-    IS_AGENT_THREAD.get()
-}
-
-/// Runs `job` on the agent thread.
-pub(super) fn run(job: Job) {
-    let mut runner = RUNNER.lock().ignore_poison();
-    let pid = std::process::id();
-    if runner.as_ref().is_none_or(|runner| runner.pid != pid) {
-        *runner = start(pid);
-    }
-    if runner
-        .as_ref()
-        .is_none_or(|runner| runner.jobs.send(job).is_err())
-    {
-        tracing::error!("cannot start the thread for wait-proxy agents: a call is lost");
-    }
-}
-
-fn start(pid: u32) -> Option<Runner> {
-    let (jobs, due) = channel::<Job>();
-    let thread = host::threads::spawn_quiet("dat-agent", move || {
-        IS_AGENT_THREAD.set(true);
-        for job in due {
-            job();
-        }
-    });
-    thread.ok().map(|_| Runner { pid, jobs })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,14 +143,18 @@ mod tests {
         let begin = |mut state: AgentState| (state.on_begin_call().is_some(), state);
         for running in [false, true] {
             let rows = [
-                // (next, results and next states of a trigger and of the agent thread)
+                // (next, results and next states of a trigger and of a thread of the pool)
                 (
                     Next::Nothing,
                     (false, Next::Nothing),
                     (false, Next::Nothing),
                 ),
-                (Next::Armed(old), (true, due), (false, Next::Armed(old))),
-                (due, (false, due), (true, Next::Nothing)),
+                (Next::Armed(old), (!running, due), (false, Next::Armed(old))),
+                (
+                    due,
+                    (false, due),
+                    (!running, if running { due } else { Next::Nothing }),
+                ),
             ];
             for (next, (becomes_due, triggered), (begins, begun)) in rows {
                 let after = (becomes_due, state(triggered, running));

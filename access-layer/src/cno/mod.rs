@@ -2,11 +2,12 @@
 //!
 //! A CNO owns the list of EVDs that triggered and were not yet reported, each at most once, oldest
 //! first. Waiting for a trigger drives the CQs of the EVDs, so that code is in `delivery`, a layer
-//! above this module. The consumer's agent runs on a separate thread (`agent`), never on a thread
+//! above this module. The consumer's agent (`agent`) runs on a thread of a `pool`, never on one
 //! that makes progress for the RNIC. The descriptor of a CNO (`signal`), if requested, is readable
 //! while the list is not empty.
 
 mod agent;
+mod pool;
 mod signal;
 mod state;
 
@@ -17,6 +18,8 @@ use dat_abi::*;
 use host::locks::IgnorePoison as _;
 
 use self::agent::{Agent, AgentState};
+use self::pool::Waiting;
+pub(crate) use self::pool::{POOL, WAITING};
 use self::signal::Signal;
 use self::state::CnoState;
 use crate::error::{DatError, DatResult};
@@ -159,23 +162,27 @@ impl<R: Rnic> Cno<R> {
         }
         if is_agent_due {
             let cno = Arc::downgrade(self);
-            agent::run(Box::new(move || Self::call_agent(&cno)));
+            pool::run(Box::new(move || Self::call_agent(&cno)));
         }
     }
 
-    /// Calls the consumer's function on the agent thread. During the call the thread holds no lock
-    /// and no reference to the CNO, because the function may free the CNO and close the IA, which
-    /// waits until all references are dropped.
+    /// Makes the calls of the consumer's function that are due, on a thread of the pool. During a
+    /// call the thread holds no lock and no reference to the CNO, because the function may free the
+    /// CNO and close the IA, which waits until all references are dropped.
     fn call_agent(this: &Weak<Self>) {
-        let begun = this
-            .upgrade()
-            .and_then(|cno| cno.lock().agent.on_begin_call());
-        if let Some((agent, evd)) = begun {
-            agent.call(evd);
-        }
-        if let Some(cno) = this.upgrade() {
-            cno.lock().agent.on_end_call();
-            cno.agent_returned.notify_all();
+        loop {
+            let begun = this.upgrade().and_then(|cno| {
+                let call = cno.lock().agent.on_begin_call()?;
+                Some((cno.handle, call))
+            });
+            let Some((cno, (agent, evd))) = begun else {
+                return;
+            };
+            pool::serve(cno, || agent.call(evd));
+            if let Some(cno) = this.upgrade() {
+                cno.lock().agent.on_end_call();
+                cno.agent_returned.notify_all();
+            }
         }
     }
 
@@ -202,13 +209,14 @@ impl<R: Rnic> Cno<R> {
         Ok(evd)
     }
 
-    /// Waits until a running call of the agent returns. Does nothing on the agent thread.
+    /// Waits until a running call of the agent returns. Does nothing during that call itself, and
+    /// during the call of an agent for which that one waits.
     fn await_agent(&self) {
-        if agent::is_agent_thread() {
+        let Some(waiting) = Waiting::for_agent_of(self.handle) else {
             return;
-        }
+        };
         let mut inner = self.lock();
-        while inner.agent.is_running() {
+        while inner.agent.is_running() && !waiting.would_last(self.handle) {
             inner = self.agent_returned.wait(inner).ignore_poison();
         }
     }

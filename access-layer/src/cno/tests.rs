@@ -496,20 +496,92 @@ unsafe extern "C" fn be_slow(instance_data: DatPvoid, _evd: DatEvdHandle) {
     let _ = slow.go.lock().unwrap().recv();
 }
 
+/// A slow agent, the receiver of its starts and the sender that lets it return.
+fn slow() -> (Box<Slow>, DatOsWaitProxyAgent, Receiver<()>, Sender<()>) {
+    let ((begun, has_begun), (go, may_go)) = (channel(), channel());
+    let slow = Box::new(Slow {
+        begun,
+        go: std::sync::Mutex::new(may_go),
+    });
+    let agent = DatOsWaitProxyAgent {
+        instance_data: ptr::from_ref(&*slow).cast_mut().cast(),
+        proxy_agent_func: Some(be_slow),
+    };
+    (slow, agent, has_begun, go)
+}
+
+#[test]
+fn an_agent_that_blocks_does_not_delay_the_agents_of_other_cnos() {
+    with_agent(|dat, cno, _, reported| {
+        let (_slow, agent, has_begun, go) = slow();
+        let blocked = dat.cno();
+        succeed!(dat, cno_modify_agent, blocked, agent);
+        let evd = software_evd(dat, blocked);
+        assert_eq!(dat.post_software(evd, 1), SUCCESS);
+        has_begun.recv().unwrap();
+        let other = software_evd(dat, cno);
+        assert_eq!(dat.post_software(other, 1), SUCCESS);
+        assert_eq!(reported.recv_timeout(LIMIT), Ok(other.addr()));
+        drop(go);
+        // Waits for the slow agent.
+        succeed!(
+            dat,
+            cno_modify_agent,
+            blocked,
+            DatOsWaitProxyAgent::zeroed()
+        );
+    });
+}
+
+/// The data of two agents that wait for each other.
+struct Mutual {
+    dat: Dat,
+    both: std::sync::Barrier,
+    modified: Sender<u32>,
+}
+
+/// An agent that waits, once both run, until the agent of the other CNO returns.
+unsafe extern "C" fn await_the_other(instance_data: DatPvoid, _evd: DatEvdHandle) {
+    // SAFETY: the test below passes this pair and keeps it until both agents have reported.
+    let (mutual, other) = unsafe { &*instance_data.cast::<(&Mutual, usize)>() };
+    let other = ptr::with_exposed_provenance_mut(*other);
+    mutual.both.wait();
+    let none = DatOsWaitProxyAgent::zeroed();
+    let code = call!(mutual.dat, cno_modify_agent, other, none);
+    mutual.modified.send(code).unwrap();
+}
+
+#[test]
+fn agents_that_wait_for_each_other_return() {
+    let (modified, results) = channel();
+    let mutual = Mutual {
+        dat: Dat::open(),
+        both: std::sync::Barrier::new(2),
+        modified,
+    };
+    let cnos = [(); 2].map(|()| mutual.dat.cno());
+    let mut data = [1, 0].map(|other: usize| (&mutual, cnos[other].expose_provenance()));
+    for (cno, data) in cnos.into_iter().zip(&mut data) {
+        let agent = DatOsWaitProxyAgent {
+            instance_data: ptr::from_mut(data).cast(),
+            proxy_agent_func: Some(await_the_other),
+        };
+        succeed!(mutual.dat, cno_modify_agent, cno, agent);
+        let evd = software_evd(&mutual.dat, cno);
+        assert_eq!(mutual.dat.post_software(evd, 1), SUCCESS);
+    }
+    for _ in cnos {
+        assert_eq!(results.recv_timeout(LIMIT), Ok(SUCCESS));
+    }
+    succeed!(mutual.dat, ia_close, mutual.dat.ia, DAT_CLOSE_ABRUPT_FLAG);
+}
+
 #[test]
 fn threads_that_wait_for_the_agent_do_not_delay_waiters() {
     let dat = Dat::open();
     let cno = dat.cno();
     let evds = [(); 2].map(|()| software_evd(&dat, cno));
-    let ((begun, has_begun), (go, may_go)) = (channel(), channel());
-    let slow = Slow {
-        begun,
-        go: std::sync::Mutex::new(may_go),
-    };
-    let agent = DatOsWaitProxyAgent {
-        instance_data: ptr::from_ref(&slow).cast_mut().cast(),
-        proxy_agent_func: Some(be_slow),
-    };
+    let (_slow, agent, has_begun, go) = slow();
     succeed!(dat, cno_modify_agent, cno, agent);
     assert_eq!(dat.post_software(evds[0], 1), SUCCESS);
     has_begun.recv().unwrap();

@@ -68,6 +68,7 @@ fn figures(traffic: &Traffic) -> Figures {
     let moved = [traffic.moved_sending, traffic.moved_receiving];
     let values = transports.into_iter().flat_map(of_flow);
     let values = values.chain(moved).chain(traffic.on_tcp);
+    let values = values.chain(of_flow(traffic.direct));
     for (figure, value) in figures.iter_mut().zip(values) {
         *figure = value;
     }
@@ -87,6 +88,7 @@ mod tests {
         };
         traffic.tcp.received.bytes = 3;
         traffic.reference.sent.segments = 4;
+        traffic.direct.received.bytes = 6;
         traffic.add_on_tcp(WhyTcp::NoResources);
         traffic.add_on_tcp(WhyTcp::OtherImplementation);
         let mut expected = [0; COUNT];
@@ -96,11 +98,12 @@ mod tests {
             (DCNT_RS_MOVED_RECV, 5),
             (DCNT_RS_TCP_OTHER_IMPLEMENTATION, 1),
             (DCNT_RS_TCP_NO_RESOURCES, 1),
+            (DCNT_RS_DIRECT_READS_DATA, 6),
         ] {
             expected[(number - DCNT_RS_TCP_SENT) as usize] = value;
         }
         assert_eq!(figures(&traffic), expected);
-        assert_eq!(COUNT, 14 + WhyTcp::ALL.len());
+        assert_eq!(COUNT, 18 + WhyTcp::ALL.len());
     }
 
     #[test]

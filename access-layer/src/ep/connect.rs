@@ -89,7 +89,7 @@ impl<R: Rnic> Ep<R> {
         }
         self.check_private_data(args.private_data, numbers.private_data)?;
         let queue_pair = self.begin(|inner| {
-            if !inner.parts.are_complete() || self.queue_pair.get().is_none() {
+            if inner.parts.pz.is_none() {
                 return Err(NOT_READY);
             }
             // The state machine changes last, because no later step may fail.
@@ -97,6 +97,7 @@ impl<R: Rnic> Ep<R> {
             if args.qos != DAT_QOS_BEST_EFFORT || args.flags != DAT_CONNECT_DEFAULT_FLAG {
                 return Err(DatError::of(DAT_MODEL_NOT_SUPPORTED));
             }
+            self.ensure_queue_pair(inner)?;
             self.start_active(inner, args.remote, args.conn_qual)
         })?;
         let params = ConnectParams {
@@ -237,9 +238,7 @@ impl<R: Rnic> Ep<R> {
             if inner.parts.pz.is_none() || inner.parts.connect_evd.is_none() {
                 return Err(DatError::invalid_handle(DAT_INVALID_HANDLE_EP));
             }
-            if self.queue_pair.get().is_none() {
-                return Err(NOT_READY);
-            }
+            self.ensure_queue_pair(inner)?;
             let entered = if acceptance.own {
                 inner.machine.on_accept_own(acceptance.cr)
             } else {
@@ -379,7 +378,11 @@ impl<R: Rnic> Ep<R> {
             let is_requested = inner.machine.state() == State::DisconnectPending;
             let event = inner.machine.on_ended(ending)?;
             self.count_ending(ending, is_requested);
-            tracing::info!(ep = ?self.handle, ?ending, "connection over");
+            let text = match ending {
+                Ending::NonPeerRejected => "connection refused: no service answers there",
+                _ => "connection over",
+            };
+            tracing::info!(ep = ?self.handle, ?ending, "{text}");
             if ending == Ending::PeerRejected {
                 self.replace_private_data(inner, PrivateData::new(private_data));
             }

@@ -423,8 +423,7 @@ impl<R: Rnic> Ep<R> {
         let number = change(&mut inner);
         self.mirror(&inner);
         let Some(number) = number else { return };
-        let hex = format_args!("{number:#x}");
-        tracing::debug!(ep = ?self.handle, number = hex, "connection event");
+        tracing::debug!(ep = ?self.handle, name = event_name(number), "connection event");
         let Some(evd) = inner
             .parts
             .connect_evd

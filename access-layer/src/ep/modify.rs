@@ -15,6 +15,7 @@ use super::{Ep, Inner, QueuePair};
 use crate::error::{DatError, DatResult};
 use crate::evd::Evd;
 use crate::handle::Pinned;
+use crate::pz::Pz;
 use crate::rnic::{QpToken, Rnic};
 
 /// Members that a consumer cannot change.
@@ -137,10 +138,25 @@ impl<R: Rnic> Ep<R> {
 
     /// Creates the queue pair if the endpoint has the parts for it.
     pub(super) fn create_queue_pair(&self, inner: &Inner<R>) -> DatResult {
+        match &inner.parts.pz {
+            Some(pz) if inner.parts.suffice_for_queue_pair() => self.create_in(pz, inner),
+            _ => Ok(()),
+        }
+    }
+
+    /// Creates the queue pair of an endpoint that is about to connect, unless it has one. As with
+    /// OFA's providers an endpoint may connect without an EVD for receives, for requests, or for
+    /// both. Nothing can be posted to a side without an EVD.
+    pub(super) fn ensure_queue_pair(&self, inner: &Inner<R>) -> DatResult {
+        match &inner.parts.pz {
+            Some(pz) if self.queue_pair.get().is_none() => self.create_in(pz, inner),
+            Some(_) => Ok(()),
+            None => Err(super::connect::NOT_READY),
+        }
+    }
+
+    fn create_in(&self, pz: &Held<Pz<R>>, inner: &Inner<R>) -> DatResult {
         let parts = &inner.parts;
-        let Some(pz) = parts.pz.as_ref().filter(|_| parts.suffice_for_queue_pair()) else {
-            return Ok(());
-        };
         if !self.queue_pair.has_room() {
             return Err(DatError::no_resources(DAT_RESOURCE_TEP));
         }
@@ -175,6 +191,6 @@ impl<R: Rnic> Ep<R> {
 
 fn attach<R: Rnic>(evd: Option<&Arc<Evd<R>>>, flags: DatCompletionFlags) {
     if let Some(evd) = evd {
-        evd.attach(flags);
+        evd.attach(flags, Ep::<R>::on_taken);
     }
 }

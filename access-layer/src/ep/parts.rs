@@ -111,13 +111,13 @@ impl<R: Rnic> HeldParts<R> {
         })
     }
 
-    /// Returns true if the parts are sufficient for a queue pair: a protection zone and an EVD for
-    /// completions.
+    /// Returns true if the endpoint is to have a queue pair before it connects: it has a protection
+    /// zone and an EVD for completions.
     pub(crate) fn suffice_for_queue_pair(&self) -> bool {
         self.pz.is_some() && (self.recv_evd.is_some() || self.request_evd.is_some())
     }
 
-    /// Returns true if the endpoint has all parts for a connect.
+    /// Returns true if the endpoint has all parts that it may have.
     pub(crate) fn are_complete(&self) -> bool {
         self.pz.is_some()
             && self.recv_evd.is_some()

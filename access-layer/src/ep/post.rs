@@ -12,7 +12,8 @@ use dat_abi::*;
 use super::connect::NOT_READY;
 use super::{Ep, QueuePair};
 use crate::error::{DatError, DatResult};
-use crate::rnic::{BindMw, RecvWr, RemoteRange, Rnic, SendOp, SendWr, Sge};
+use crate::handle::{self, AnyPin, Handle};
+use crate::rnic::{BindMw, Completion, RecvWr, RemoteRange, Rnic, SendOp, SendWr, Sge};
 
 /// All completion flags of DAT 2.0.
 const FLAGS: DatCompletionFlags = DAT_COMPLETION_SUPPRESS_FLAG
@@ -134,7 +135,7 @@ impl<R: Rnic> Ep<R> {
     ) -> DatResult {
         const LEN: u32 = size_of::<u64>() as u32;
         let queue_pair = self.for_requests()?;
-        if local.len < LEN || remote.segment_length < LEN {
+        if local.len < LEN || !fits(LEN, remote) {
             return Err(DatError::of(DAT_LENGTH_ERROR));
         }
         let sgl = [Sge { len: LEN, ..*local }];
@@ -167,6 +168,16 @@ impl<R: Rnic> Ep<R> {
         Ok(())
     }
 
+    /// Called when the consumer takes the event of a completion. The consumer may then post another
+    /// request or receive in the place of the completed one.
+    pub(super) fn on_taken(completion: &Completion) -> Option<AnyPin> {
+        let ep = handle::pin_handle::<Self>(Handle::from_token(completion.qp.0)?)?;
+        if let Some(queue_pair) = ep.queue_pair.get() {
+            ep.ia.rnic().on_taken(&queue_pair.qp, completion);
+        }
+        Some(ep.erase())
+    }
+
     /// Posts the bind of a memory window; returns the key that the window will have.
     pub fn bind_mw(&self, mw: &R::Mw, bind: &BindMw<'_, R>) -> DatResult<u32> {
         if self.state_code.load(Ordering::Acquire) != DAT_EP_STATE_CONNECTED {
@@ -179,7 +190,11 @@ impl<R: Rnic> Ep<R> {
     #[inline]
     fn count(&self, wr: &SendWr<'_>) {
         let (index, bytes) = match wr.op {
-            SendOp::Send { .. } => (DCNT_EP_POST_SEND, len_of(wr.sgl)),
+            SendOp::Send { .. } | SendOp::SendImmediate { .. } => {
+                (DCNT_EP_POST_SEND, len_of(wr.sgl))
+            }
+            // Not posted by this crate.
+            SendOp::LocalInvalidate(_) => (DCNT_EP_POST_SEND, 0),
             SendOp::Write(to) => (DCNT_EP_POST_WRITE, u64::from(to.len)),
             SendOp::WriteImmediate { to, .. } => (DCNT_EP_POST_WRITE_IMM, u64::from(to.len)),
             SendOp::Read(from) | SendOp::ReadToWindow { remote: from, .. } => {
@@ -251,13 +266,20 @@ pub(crate) fn check_flags(flags: DatCompletionFlags, argument: u32) -> DatResult
 }
 
 /// Returns the part of the peer's memory that the local segments cover; the segments must not be
-/// longer than `remote`.
+/// longer than `remote`, if its length is given.
 #[inline]
 fn range(sgl: &[Sge], remote: &DatRmrTriplet) -> DatResult<RemoteRange> {
     match u32::try_from(len_of(sgl)) {
-        Ok(len) if len <= remote.segment_length => Ok(remote_range(remote, len)),
+        Ok(len) if fits(len, remote) => Ok(remote_range(remote, len)),
         _ => Err(DatError::of(DAT_LENGTH_ERROR)),
     }
+}
+
+/// Returns true if a transfer of `len` bytes fits the peer's triplet. OFA's providers never read
+/// its length, and consumers written for them leave it 0; the peer checks the range in any case.
+#[inline]
+fn fits(len: u32, remote: &DatRmrTriplet) -> bool {
+    len <= remote.segment_length || remote.segment_length == 0
 }
 
 #[inline]

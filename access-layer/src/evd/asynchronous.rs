@@ -15,8 +15,8 @@ impl<R: Rnic> Ia<R> {
         object: DatHandle,
         reason: DatAsyncErrorReason,
     ) {
-        let event_number = format_args!("{number:#x}");
-        tracing::warn!(ia = %self.name(), event_number, ?object, reason, "asynchronous event");
+        let name = event_name(number);
+        tracing::warn!(ia = %self.name(), name, ?object, reason, "asynchronous event");
         self.counters().bump(DCNT_IA_ASYNC_ERROR);
         match number {
             DAT_ASYNC_ERROR_EP_BROKEN => self.counters().bump(DCNT_IA_ASYNC_QP_ERROR),

@@ -42,9 +42,9 @@ use crate::attr::is_mergeable;
 use crate::cno::Cno;
 use crate::counters::EvdCounters;
 use crate::error::{DatError, DatResult};
-use crate::handle::{self, Handle, Kind, Object, Pinned};
+use crate::handle::{self, AnyPin, Handle, Kind, Object, Pinned};
 use crate::ia::{Child as _, Ia};
-use crate::rnic::{CqToken, Rnic, Waker};
+use crate::rnic::{Completion, CqToken, Rnic, Waker};
 use crate::users::{User, Users};
 
 /// The smallest queue length that is allocated. Consumers ask for queues of length one, but an EP
@@ -112,12 +112,19 @@ opaque_debug!(Evd<R> {
     users
 });
 
+/// Records at the endpoint of a completion that the consumer takes the completion. Returns a pin of
+/// the endpoint. The end of the pin may destroy an endpoint that is being freed, which uses its
+/// EVDs, so it must not end under the lock of an EVD.
+pub(crate) type OnTaken = fn(&Completion) -> Option<AnyPin>;
+
 struct Inner<R: Rnic> {
     state: EvdState,
     own: OwnQueue,
     pulled: Pulled,
     qlen: usize,
     completion_type: CompletionType,
+    /// `None` until an endpoint is attached.
+    on_taken: Option<OnTaken>,
     cno: Option<(Arc<Cno<R>>, User)>,
     /// True if the CQ is armed, for the CNO or a waiter: the next completion calls
     /// [`Evd::on_cq_ready`]. The flag is written in the critical section that arms the CQ, so that
@@ -187,6 +194,7 @@ impl<R: Rnic> Evd<R> {
                 pulled: Pulled::new(),
                 qlen,
                 completion_type: CompletionType::Open,
+                on_taken: None,
                 cno: None,
                 armed: false,
                 announced: 0,
@@ -254,8 +262,9 @@ impl<R: Rnic> Evd<R> {
 
     /// Attaches an EP, whose requests or receives complete into this EVD. The first EP determines
     /// how waiters are woken.
-    pub fn attach(&self, completion_flags: DatCompletionFlags) {
+    pub(crate) fn attach(&self, completion_flags: DatCompletionFlags, on_taken: OnTaken) {
         let mut inner = self.lock();
+        inner.on_taken = Some(on_taken);
         if inner.completion_type == CompletionType::Open {
             inner.completion_type = CompletionType::from_flags(completion_flags);
         }

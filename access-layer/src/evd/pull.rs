@@ -69,7 +69,8 @@ fn operation_of(opcode: WcOpcode) -> DatDtos {
         WcOpcode::RdmaWriteImmediate => DAT_IB_DTO_RDMA_WRITE_IMMED,
         WcOpcode::FetchAdd => DAT_IB_DTO_FETCH_ADD,
         WcOpcode::CompareSwap => DAT_IB_DTO_CMP_SWAP,
-        WcOpcode::BindMw => DAT_DTO_BIND_MW,
+        // The access layer posts no local invalidation; an unbind is a bind.
+        WcOpcode::BindMw | WcOpcode::LocalInvalidate => DAT_DTO_BIND_MW,
     }
 }
 

@@ -14,6 +14,7 @@ use crate::harness::{
     Dat, LONG_US, Pair, SUCCESS, async_error, call, dto, refused, software_word, succeed,
 };
 use crate::rnic::{AsyncEvent, CqToken};
+use crate::scripted_rnic::{Bench, ScriptedRnic, pinned};
 
 const THRESHOLD: DatCompletionFlags = DAT_COMPLETION_EVD_THRESHOLD_FLAG;
 const DEFAULT: DatCompletionFlags = DAT_COMPLETION_DEFAULT_FLAG;
@@ -688,4 +689,35 @@ fn a_signal_handler_ends_a_wait_for_completions_and_no_other() {
         assert_eq!(dat.post_software(evd, 2), SUCCESS);
         assert!(dat.wait(evd, 0, 1).is_ok());
     }
+}
+
+#[test]
+fn polling_any_evd_makes_progress() {
+    let bench = Bench::new();
+    let own = bench.ia.own_async_evd().unwrap();
+    let asynchronous = pinned::<Evd<ScriptedRnic>>(own).to_arc();
+    for evd in [&bench.dto, &bench.conn, &bench.cr, &asynchronous] {
+        let before = bench.script.drives();
+        assert!(evd.dequeue().is_err());
+        assert_eq!(bench.script.drives(), before + 1, "{:?}", evd.handle());
+        assert!(evd.wait(0, 1).is_err());
+        assert_eq!(bench.script.drives(), before + 2, "{:?}", evd.handle());
+    }
+}
+
+#[test]
+fn a_receive_keeps_its_place_until_its_event_is_taken() {
+    let pair = Pair::connected("", THRESHOLD);
+    let post_64 = || (0..64).for_each(|cookie| assert_eq!(pair.recv(1, cookie, DEFAULT), SUCCESS));
+    let is_full = || pair.recv(1, 99, DEFAULT) == 0x8003_0002;
+    post_64();
+    (0..64).for_each(|cookie| assert_eq!(pair.send(0, cookie, DEFAULT), SUCCESS));
+    assert!(is_full(), "all have completed");
+    let evd = pair.ends[1].recv;
+    assert!(pair.dat.wait(evd, LONG_US, 1).is_ok());
+    assert_eq!(pair.recv(1, 64, DEFAULT), SUCCESS, "one was taken");
+    assert!(is_full(), "the wait has pulled all completions");
+    (0..63).for_each(|_| assert!(pair.dat.dequeue(evd).is_ok()));
+    (0..63).for_each(|_| assert_eq!(pair.recv(1, 0, DEFAULT), SUCCESS));
+    assert!(is_full());
 }

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use dat_abi::*;
 
 use super::state::WaitTicket;
-use super::{CompletionType, Evd, Inner, NO_EVD, pull};
+use super::{CompletionType, Evd, Inner, pull};
 use crate::error::{DatError, DatResult};
+use crate::handle::AnyPin;
 use crate::rnic::{Completion, Notify, Rnic, WcStatus};
 
 /// The result of a wait that succeeded.
@@ -20,6 +21,13 @@ pub struct Woken {
     pub event: DatEvent,
     /// The number of events that are still queued.
     pub nmore: DatCount,
+}
+
+/// An event that was taken.
+struct Taken {
+    event: DatEvent,
+    /// The endpoint of a completion, see [`super::OnTaken`].
+    _ep: Option<AnyPin>,
 }
 
 /// The error of a wait whose timeout expired. No event was taken.
@@ -83,24 +91,29 @@ impl<R: Rnic> Evd<R> {
         self.idle
             .store(taken.is_none() && inner.cno.is_none(), Ordering::Release);
         drop(inner);
-        let Some(event) = taken else {
+        let Some(taken) = taken else {
             self.counters.bump(DCNT_EVD_DEQUEUE_NOT_FOUND);
             return Err(self.empty());
         };
         self.counters.bump(DCNT_EVD_DEQUEUE_FOUND);
-        Ok(event)
+        Ok(taken.event)
     }
 
-    /// Makes progress, unless the CQ has completions already. Returns `false` if the CQ has none.
+    /// Makes progress, unless the EVD has completions or events already. Returns `false` if it has
+    /// none afterwards.
+    ///
+    /// An EVD without a CQ makes progress too: a consumer that waits by polling its memory may poll
+    /// no other EVD than that of its connections, and meanwhile no other thread receives.
     fn progress(&self) -> bool {
         let rnic = self.ia().rnic();
-        self.cq().is_some_and(|cq| {
-            if rnic.may_have_completions(cq) {
-                return true;
-            }
+        let has_events = || match self.cq() {
+            Some(cq) => rnic.may_have_completions(cq),
+            None => self.at_hand.load(Ordering::Acquire) > 0,
+        };
+        has_events() || {
             rnic.drive();
-            rnic.may_have_completions(cq)
-        })
+            has_events()
+        }
     }
 
     /// Waits for `threshold` events and takes the oldest one.
@@ -119,7 +132,9 @@ impl<R: Rnic> Evd<R> {
     pub(super) fn begin_wait(&self, threshold: DatCount) -> DatResult<(WaitTicket, usize)> {
         let mut inner = self.lock();
         let threshold = inner.checked_threshold(threshold)?;
-        self.waker.prepare().map_err(|_| NO_EVD)?;
+        // The first wait makes the descriptor, so that the number of a program's descriptors does
+        // not depend on which waits sleep. A wait does not need it.
+        let _ = self.waker.prepare();
         self.counters.bump(DCNT_EVD_WAIT);
         Ok((inner.state.on_begin_wait()?, threshold))
     }
@@ -212,6 +227,8 @@ impl<R: Rnic> Evd<R> {
         ticket: WaitTicket,
         wake_on: WakeOn,
     ) -> DatResult<Option<Woken>> {
+        // Dropped after the lock is released.
+        let taken;
         let mut guard = self.lock();
         let inner = &mut *guard;
         inner.state.check_wait(ticket)?;
@@ -222,11 +239,9 @@ impl<R: Rnic> Evd<R> {
         if inner.count() < threshold || (wake_on == WakeOn::NewEvent && !has_event) {
             return Ok(None);
         }
-        let Some(event) = self.take(inner) else {
-            return Ok(None);
-        };
-        Ok(Some(Woken {
-            event,
+        taken = self.take(inner);
+        Ok(taken.as_ref().map(|taken| Woken {
+            event: taken.event,
             nmore: inner.nmore(),
         }))
     }
@@ -240,10 +255,10 @@ impl<R: Rnic> Evd<R> {
     }
 
     /// Takes the oldest event of the EVD's own queue or, if that is empty, the oldest completion.
-    fn take(&self, inner: &mut Inner<R>) -> Option<DatEvent> {
+    fn take(&self, inner: &mut Inner<R>) -> Option<Taken> {
         if let Some(event) = inner.own.pop() {
             inner.is_overflow_reported = false;
-            return Some(event);
+            return Some(Taken { event, _ep: None });
         }
         if inner.pulled.len() == 0 {
             inner.pulled.pull(self.ia().rnic(), self.cq()?);
@@ -253,11 +268,9 @@ impl<R: Rnic> Evd<R> {
             }
         }
         let completion = inner.pulled.pop()?;
-        Some(pull::event_of(
-            &completion,
-            self.handle(),
-            self.ia().binds(),
-        ))
+        let ep = inner.on_taken.and_then(|on_taken| on_taken(&completion));
+        let event = pull::event_of(&completion, self.handle(), self.ia().binds());
+        Some(Taken { event, _ep: ep })
     }
 
     /// Arms the CQ for the CNO, unless it is armed. Returns `true` if there are completions that

@@ -190,6 +190,10 @@ impl Rnic for FakeRnic {
         qp.post_recv(wr)
     }
 
+    fn on_taken(&self, qp: &FakeQp, completion: &Completion) {
+        qp.on_taken(completion);
+    }
+
     fn pending(&self, qp: &FakeQp) -> (u32, u32) {
         (qp.receives_posted(), 0)
     }

@@ -136,7 +136,7 @@ impl Network {
         pd: u64,
         request: &RegisterMr,
     ) -> Result<FakeMr, RnicError> {
-        let first = if request.zero_based { 0 } else { request.addr };
+        let first = request.iova.unwrap_or(request.addr);
         let RegisterMr {
             addr, len, access, ..
         } = *request;
@@ -181,7 +181,7 @@ impl Network {
             .ok_or(Denied)?;
         let offset = start.checked_sub(region.first).ok_or(Denied)?;
         let end = offset.checked_add(u64::from(len)).ok_or(Denied)?;
-        if end > region.len || !region.access.allows(wanted) {
+        if end > region.len || !wanted.is_granted_by(region.access) {
             return Err(Denied);
         }
         Ok(region.addr + offset)
@@ -203,14 +203,14 @@ impl Network {
     }
 }
 
-impl Access {
-    fn allows(self, wanted: Use) -> bool {
-        match wanted {
-            Use::LocalRead => self.local_read,
-            Use::LocalWrite => self.local_write,
-            Use::RemoteRead => self.remote_read,
-            Use::RemoteWrite => self.remote_write,
-            Use::RemoteAtomic => self.remote_atomic,
+impl Use {
+    fn is_granted_by(self, access: Access) -> bool {
+        match self {
+            Self::LocalRead => access.local_read,
+            Self::LocalWrite => access.local_write,
+            Self::RemoteRead => access.remote_read,
+            Self::RemoteWrite => access.remote_write,
+            Self::RemoteAtomic => access.remote_atomic,
         }
     }
 }

@@ -43,6 +43,8 @@ pub(super) struct QpInner {
 struct QpState {
     phase: Phase,
     receives: VecDeque<Receive>,
+    /// The number of receives that have completed, and whose completions were not taken.
+    untaken: usize,
 }
 
 #[derive(Debug)]
@@ -121,6 +123,7 @@ impl FakeQp {
         let state = QpState {
             phase: Phase::Idle,
             receives: VecDeque::new(),
+            untaken: 0,
         };
         Self(Arc::new(QpInner {
             node,
@@ -153,11 +156,18 @@ impl FakeQp {
             self.0.flush([Receive::new(wr)]);
             return Ok(());
         }
-        if state.receives.len() >= self.0.attr.recv_wr_max as usize {
+        if state.receives.len() + state.untaken >= self.0.attr.recv_wr_max as usize {
             return Err(RnicError::NoResources(Resource::WorkRequest));
         }
         state.receives.push_back(Receive::new(wr));
         Ok(())
+    }
+
+    pub(super) fn on_taken(&self, completion: &Completion) {
+        if completion.opcode.is_receive() {
+            let mut state = lock(&self.0.state);
+            state.untaken = state.untaken.saturating_sub(1);
+        }
     }
 
     pub(super) fn receives_posted(&self) -> u32 {
@@ -189,7 +199,12 @@ impl QpInner {
     pub(super) fn take_receive(&self) -> Option<Receive> {
         match &self.srq {
             Some(srq) => lock(&srq.0.receives).pop_front(),
-            None => lock(&self.state).receives.pop_front(),
+            None => {
+                let mut state = lock(&self.state);
+                let receive = state.receives.pop_front();
+                state.untaken += usize::from(receive.is_some());
+                receive
+            }
         }
     }
 

@@ -127,6 +127,9 @@ impl QpInner {
                 solicited,
                 invalidate,
             } => Self::send(peer, &local, solicited, invalidate),
+            SendOp::SendImmediate { .. } | SendOp::LocalInvalidate(_) => {
+                Done::with(WcStatus::LocalQpOperation)
+            }
             SendOp::Write(remote) => {
                 peer.remote(remote, Use::RemoteWrite)
                     .map_or_else(refused, |to| {
@@ -275,7 +278,8 @@ fn describe(wr: &SendWr<'_>) -> (WcOpcode, u32) {
         .iter()
         .fold(0_u32, |sum, sge: &Sge| sum.saturating_add(sge.len));
     match wr.op {
-        SendOp::Send { .. } => (WcOpcode::Send, posted),
+        SendOp::Send { .. } | SendOp::SendImmediate { .. } => (WcOpcode::Send, posted),
+        SendOp::LocalInvalidate(_) => (WcOpcode::LocalInvalidate, 0),
         SendOp::Write(_) => (WcOpcode::RdmaWrite, posted),
         SendOp::WriteImmediate { .. } => (WcOpcode::RdmaWriteImmediate, posted),
         SendOp::Read(remote) | SendOp::ReadToWindow { remote, .. } => {

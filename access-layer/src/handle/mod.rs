@@ -28,6 +28,9 @@ mod pins;
 mod state;
 mod table;
 
+#[cfg(not(miri))]
+pub(crate) use table::forking::Locks;
+
 use std::any::TypeId;
 use std::ffi::c_void;
 use std::fmt;
@@ -312,6 +315,16 @@ impl<T: Object> Pinned<T> {
         }
     }
 
+    /// Returns the pin without its type.
+    #[must_use]
+    pub(crate) fn erase(self) -> AnyPin {
+        let this = ManuallyDrop::new(self);
+        AnyPin {
+            slot: this.slot,
+            pin: this.pin,
+        }
+    }
+
     /// Ends the life of the handle; the object is dropped with its last pin.
     ///
     /// Returns `false` if another thread has retired the handle and therefore destroys the object.
@@ -347,6 +360,20 @@ impl<T: Object> Deref for Pinned<T> {
 }
 
 impl<T: Object> Drop for Pinned<T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot.unpin(self.pin);
+    }
+}
+
+/// The pin of an object whose type the code that holds the pin does not know.
+#[derive(Debug)]
+pub(crate) struct AnyPin {
+    slot: &'static Slot,
+    pin: Pin,
+}
+
+impl Drop for AnyPin {
     #[inline]
     fn drop(&mut self) {
         self.slot.unpin(self.pin);

@@ -1,7 +1,7 @@
 //! The range of slots, and a slot.
 
 #[cfg(not(miri))]
-mod forking;
+pub(crate) mod forking;
 
 use std::any::TypeId;
 use std::cell::UnsafeCell;
@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use dat_abi::DatProvider;
+use host::forks::HeldLock;
 use host::locks::IgnorePoison as _;
 
 use super::pins::{self, Entry};
@@ -276,6 +277,18 @@ struct Free {
 
 static TABLE: OnceLock<Option<Table>> = OnceLock::new();
 
+/// Held while the table is made.
+static MAKING: HeldLock<()> = HeldLock::new(());
+
+/// Returns the table, which the first call makes.
+fn made() -> Option<&'static Table> {
+    if let Some(table) = TABLE.get() {
+        return table.as_ref();
+    }
+    let _making = MAKING.lock();
+    TABLE.get_or_init(Table::reserve).as_ref()
+}
+
 /// Returns the slot whose provider words contain `addr`, and the index of the word.
 #[inline]
 pub(super) fn find(addr: usize) -> Option<(&'static Slot, usize)> {
@@ -291,7 +304,7 @@ pub(super) fn find(addr: usize) -> Option<(&'static Slot, usize)> {
 
 /// Takes a slot for an object of `provider`, and returns it with the handle of its next life.
 pub(super) fn take(provider: ProviderRef) -> Option<(&'static Slot, Handle)> {
-    let table = TABLE.get_or_init(Table::reserve).as_ref()?;
+    let table = made()?;
     let index = table.take_index()?;
     let slot = table.slot(index);
     let word = ptr::from_ref(provider.get()).cast_mut();
@@ -336,14 +349,12 @@ fn lock() -> Option<MutexGuard<'static, Free>> {
 /// Takes and releases the lock, as a thread that creates an object does.
 #[cfg(all(test, not(miri)))]
 fn pass_lock() {
-    TABLE.get_or_init(Table::reserve);
+    made();
     drop(lock());
 }
 
 impl Table {
     fn reserve() -> Option<Self> {
-        #[cfg(not(miri))]
-        forking::prepare();
         pins::prepare();
         let mut capacity = CAPACITY;
         while capacity >= CHUNK_SLOTS {

@@ -187,7 +187,7 @@ macro_rules! post_message {
             let ep = pin_ep::<R>(ep)?;
             // SAFETY: by the contract of all thunks; the list is not used after the call.
             let sgl = unsafe { segments(num_segments, local_iov) }?;
-            ep.$post(sgl, cookie.to_u64(), flags)
+            ep.$post(&sgl, cookie.to_u64(), flags)
         }
     };
 }
@@ -208,7 +208,7 @@ pub(crate) unsafe fn ep_post_send_with_invalidate<R: Rnic>(
     // SAFETY: by the contract of all thunks; the list is not used after the call.
     let sgl = unsafe { segments(num_segments, local_iov) }?;
     let invalidate = (invalidate != DAT_FALSE).then_some(rmr_context);
-    ep.post_send_with_invalidate(sgl, cookie.to_u64(), flags, invalidate)
+    ep.post_send_with_invalidate(&sgl, cookie.to_u64(), flags, invalidate)
 }
 
 /// Posts of a transfer between segments and the memory of the peer.
@@ -227,7 +227,7 @@ macro_rules! post_rdma {
             let sgl = unsafe { segments(num_segments, local_iov) }?;
             // SAFETY: by the contract of all thunks.
             let remote = unsafe { read(remote, 5) }?;
-            ep.$post(sgl, cookie.to_u64(), &remote, flags)
+            ep.$post(&sgl, cookie.to_u64(), &remote, flags)
         }
     };
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -120,7 +121,33 @@ pub(crate) unsafe fn read<T: Copy>(pointer: *const T, n: u32) -> DatResult<T> {
     Ok(unsafe { pointer.read_unaligned() })
 }
 
-/// Returns a segment list, used in place: arguments 2 (count) and 3 (list) of every post call.
+/// The segment list of a post call.
+#[derive(Debug)]
+pub(crate) enum Segments<'a> {
+    /// The consumer's list.
+    InPlace(&'a [Sge]),
+    /// A copy of a list that is not aligned.
+    Copied(Vec<Sge>),
+}
+
+impl Deref for Segments<'_> {
+    type Target = [Sge];
+
+    #[inline]
+    fn deref(&self) -> &[Sge] {
+        match self {
+            Self::InPlace(list) => list,
+            Self::Copied(list) => list,
+        }
+    }
+}
+
+/// The most segments of a list that is copied. No endpoint accepts as many.
+const COPIED_MAX: usize = 1024;
+
+/// Returns a segment list: arguments 2 (count) and 3 (list) of every post call. An aligned list is
+/// used in place. Consumers written for OFA's providers may pass a list with any alignment, because
+/// these read each member by itself; such a list is copied.
 ///
 /// # Safety
 /// By the contract of all thunks: null, or points at `count` triplets that stay unchanged for `'a`.
@@ -128,19 +155,40 @@ pub(crate) unsafe fn read<T: Copy>(pointer: *const T, n: u32) -> DatResult<T> {
 pub(crate) unsafe fn segments<'a>(
     count: DatCount,
     list: *const DatLmrTriplet,
-) -> DatResult<&'a [Sge]> {
+) -> DatResult<Segments<'a>> {
     let count = usize::try_from(count).map_err(|_| DatError::invalid_arg(2))?;
     if count == 0 {
-        return Ok(&[]);
+        return Ok(Segments::InPlace(&[]));
     }
     let list = list.cast::<Sge>();
-    if list.is_null() || !list.is_aligned() {
+    if list.is_null() {
         return Err(DatError::invalid_arg(3));
+    }
+    if !list.is_aligned() {
+        // SAFETY: by the contract of this function.
+        return unsafe { copied(count, list) }.map(Segments::Copied);
     }
     // SAFETY: the pointer is aligned and not null, so it points at `count` triplets, whose layout
     // `Sge` has (asserted below). With a count that no memory could hold the consumer breaks the
     // contract.
-    Ok(unsafe { std::slice::from_raw_parts(list, count) })
+    Ok(Segments::InPlace(unsafe {
+        std::slice::from_raw_parts(list, count)
+    }))
+}
+
+/// # Safety
+/// As for [`segments`], and `list` is not null.
+#[cold]
+unsafe fn copied(count: usize, list: *const Sge) -> DatResult<Vec<Sge>> {
+    let mut copy = Vec::new();
+    if count > COPIED_MAX {
+        return Err(DatError::invalid_arg(2));
+    }
+    copy.try_reserve_exact(count)
+        .map_err(|_| DatError::no_resources(DAT_RESOURCE_MEMORY))?;
+    // SAFETY: the list has `count` triplets; no alignment is assumed.
+    copy.extend((0..count).map(|index| unsafe { list.add(index).read_unaligned() }));
+    Ok(copy)
 }
 
 const _: () = {
@@ -212,17 +260,39 @@ mod tests {
     fn segment_lists_are_checked_before_use() {
         let triplet = DatLmrTriplet::zeroed();
         let code = |count, list: *const DatLmrTriplet| {
-            // SAFETY: the pointers are null, misaligned (and refused) or point to one triplet.
+            // SAFETY: the pointers are null, refused for their count, or point to one triplet.
             unsafe { segments(count, list) }
-                .map(<[Sge]>::len)
+                .map(|list| list.len())
                 .map_err(|error| error.code().0)
         };
         assert_eq!(code(-1, &raw const triplet), Err(0x8006_0026));
         assert_eq!(code(1, std::ptr::null()), Err(0x8006_0027));
-        let misaligned = (&raw const triplet).cast::<u8>().wrapping_add(1).cast();
-        assert_eq!(code(1, misaligned), Err(0x8006_0027));
         assert_eq!(code(0, std::ptr::null()), Ok(0));
         assert_eq!(code(1, &raw const triplet), Ok(1));
+        let misaligned = (&raw const triplet).cast::<u8>().wrapping_add(1).cast();
+        assert_eq!(code(i32::MAX, misaligned), Err(0x8006_0026));
+    }
+
+    #[test]
+    fn a_segment_list_may_have_any_alignment() {
+        let list: Vec<Sge> = (0..3)
+            .map(|n| Sge {
+                addr: 0x0123_4567_89AB_0000 + n,
+                len: 7,
+                lkey: 9,
+            })
+            .collect();
+        let mut memory = [0_u64; 8];
+        for shift in 0..8 {
+            let at = memory.as_mut_ptr().cast::<u8>().wrapping_add(shift);
+            let from = list.as_ptr().cast::<u8>();
+            // SAFETY: three triplets are 48 bytes, and at most 7 bytes of the 64 precede them.
+            unsafe { std::ptr::copy_nonoverlapping(from, at, size_of_val(&list[..])) };
+            // SAFETY: the triplets were written there.
+            let found = unsafe { segments(3, at.cast()) }.unwrap();
+            assert_eq!(*found, list[..], "shifted by {shift}");
+            assert_eq!(matches!(found, Segments::InPlace(_)), shift == 0);
+        }
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(crate) unsafe fn srq_post_recv<R: Rnic>(
     let srq = pin_srq::<R>(srq)?;
     // SAFETY: by the contract of all thunks; the list is not used after the call.
     let sgl = unsafe { segments(num_segments, local_iov) }?;
-    srq.post_recv(sgl, cookie.to_u64())
+    srq.post_recv(&sgl, cookie.to_u64())
 }
 
 pub(crate) unsafe fn srq_query<R: Rnic>(

@@ -193,10 +193,6 @@ fn connect_checks_in_the_order_that_consumers_expect() {
     assert_bad_argument(bare.connect(&long), DAT_INVALID_ARG5);
     let not_ready = (DAT_INVALID_STATE, DAT_INVALID_STATE_EP_NOTREADY);
     assert_eq!(code(bare.connect(&qos)), not_ready);
-    let refused = make(|p| p.recv_evd = None).connect(&connect_args());
-    assert_refused(refused, not_ready);
-    let refused = make(|p| p.request_evd = None).connect(&connect_args());
-    assert_refused(refused, not_ready);
     let connected = bench.connected();
     assert_bad_state(connected.connect(&qos), DAT_INVALID_STATE_EP_CONNECTED);
     let ep = bench.ep();
@@ -204,6 +200,35 @@ fn connect_checks_in_the_order_that_consumers_expect() {
     let refused = ep.connect(&flags);
     assert_refused(refused, (DAT_MODEL_NOT_SUPPORTED, DAT_NO_SUBTYPE));
     assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+}
+
+#[test]
+fn an_endpoint_connects_without_evds_for_completions() {
+    let bench = Bench::new();
+    let cases = [(true, false), (false, true), (false, false)];
+    for (recv, request) in cases {
+        let evd = |has: bool| has.then(|| bench.dto.clone());
+        let parts = EpParts {
+            recv_evd: evd(recv),
+            request_evd: evd(request),
+            ..bench.parts()
+        };
+        let ep: TestEp = pinned(Ep::create(&bench.ia, parts, None).unwrap());
+        ep.connect(&connect_args()).unwrap();
+        bench.establish(&ep, b"");
+        assert_eq!(bench.conn_event(), DAT_CONNECTION_EVENT_ESTABLISHED);
+        let created = bench
+            .script
+            .calls()
+            .into_iter()
+            .find_map(|call| match call {
+                Call::CreateQp { attr, cqs } => {
+                    Some((cqs, attr.send_wr_max > 0, attr.recv_wr_max > 0))
+                }
+                _ => None,
+            });
+        assert_eq!(created, Some(((request, recv), request, recv)));
+    }
 }
 
 #[test]

@@ -133,6 +133,27 @@ fn rdma_longer_than_the_peers_segment_is_a_length_error() {
 }
 
 #[test]
+fn a_peers_segment_without_a_length_fits_every_transfer() {
+    let (bench, ep) = Bench::with_connected_ep();
+    let word = Sge { len: 8, ..SEGMENT };
+    let add = |range| SendOp::FetchAdd(range, 1);
+    ep.post_rdma_write(&[SEGMENT; 2], 1, &remote(0), 0).unwrap();
+    ep.post_rdma_read(&[SEGMENT; 2], 2, &remote(0), 0).unwrap();
+    ep.post_rdma_write_immediate(&[SEGMENT; 2], 3, &remote(0), 7, 0)
+        .unwrap();
+    ep.post_atomic(add, &word, 4, &remote(0), 0).unwrap();
+    let ranges = bench.script.calls().into_iter().map(|call| match call {
+        Call::Send { op, .. } => match op {
+            SendOp::Write(range) | SendOp::Read(range) | SendOp::FetchAdd(range, 1) => range.len,
+            SendOp::WriteImmediate { to, .. } => to.len,
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(ranges.collect::<Vec<_>>(), [200, 200, 200, 8]);
+}
+
+#[test]
 fn more_segments_than_the_endpoint_has_are_argument_two() {
     let (_bench, ep) = Bench::with_connected_ep();
     let bad = (DAT_INVALID_PARAMETER, DAT_INVALID_ARG2);

@@ -17,30 +17,29 @@ use super::Free;
 type Guard = MutexGuard<'static, Free>;
 
 thread_local! {
-    /// The lock, during a fork. `ManuallyDrop` has no destructor, so the thread-local needs no
-    /// memory.
-    static HELD: Cell<Option<ManuallyDrop<Guard>>> = const { Cell::new(None) };
+    /// The lock, and the process that forks, during a fork. `ManuallyDrop` has no destructor, so
+    /// the thread-local needs no memory.
+    static HELD: Cell<Option<(ManuallyDrop<Guard>, u32)>> = const { Cell::new(None) };
 }
 
-/// Installs the handlers. Called once, when the table is created.
-pub(super) fn prepare() {
-    host::forks::around(Some(before), Some(in_parent), Some(in_child));
-}
+/// The locks of the table during a fork.
+pub(crate) struct Locks;
 
-extern "C" fn before() {
-    HELD.set(super::lock().map(ManuallyDrop::new));
-}
-
-extern "C" fn in_parent() {
-    if let Some(held) = HELD.take() {
-        drop(ManuallyDrop::into_inner(held));
+impl Locks {
+    pub(crate) fn hold(&self) {
+        super::MAKING.hold();
+        HELD.set(super::lock().map(|guard| (ManuallyDrop::new(guard), std::process::id())));
     }
-}
 
-extern "C" fn in_child() {
-    if let Some(held) = HELD.take() {
-        let free = ManuallyDrop::into_inner(held);
-        super::abandon(&free);
+    /// In the child, the handles of the parent are abandoned first.
+    pub(crate) fn release(&self) {
+        if let Some((held, process)) = HELD.take() {
+            let free = ManuallyDrop::into_inner(held);
+            if process != std::process::id() {
+                super::abandon(&free);
+            }
+        }
+        super::MAKING.release();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::qp::QpToken;
 
-/// Identifies an EVD's completion queue to the access layer.
+/// Identifies a completion queue to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CqToken(pub u64);
 
@@ -22,8 +22,7 @@ pub enum WcOpcode {
     /// A receive consumed by the Immediate Data of an RDMA Write (RFC 7306), which is in
     /// `Completion::immediate`.
     RecvImmediate,
-    /// A receive consumed by a Send with Immediate Data, which only InfiniBand peers can post. The
-    /// data is in `Completion::immediate`.
+    /// A receive consumed by a Send with immediate data. The data is in `Completion::immediate`.
     RecvSendImmediate,
     /// RDMA Write followed by Immediate Data.
     RdmaWriteImmediate,
@@ -33,6 +32,19 @@ pub enum WcOpcode {
     CompareSwap,
     /// Memory window bind.
     BindMw,
+    /// Local invalidation of a memory window.
+    LocalInvalidate,
+}
+
+impl WcOpcode {
+    /// Returns true for the completion of a receive.
+    #[must_use]
+    pub const fn is_receive(self) -> bool {
+        matches!(
+            self,
+            Self::Recv | Self::RecvInvalidate | Self::RecvImmediate | Self::RecvSendImmediate
+        )
+    }
 }
 
 /// Completion status of a work request, in the terms of verbs.

@@ -23,12 +23,12 @@ pub struct Access {
 pub struct RegisterMr {
     /// First byte in this process.
     pub addr: u64,
-    /// Length in bytes; not 0, and `addr + len` does not wrap (the access layer has checked both).
+    /// Length in bytes; not 0, and `addr + len` does not wrap (the client has checked both).
     pub len: u64,
     /// Access rights.
     pub access: Access,
-    /// True if tagged offsets start at 0 instead of at `addr` (`DAT_VA_TYPE_ZB`).
-    pub zero_based: bool,
+    /// The tagged offset of the first byte, if it is not `addr`: 0 for `DAT_VA_TYPE_ZB`.
+    pub iova: Option<u64>,
 }
 
 /// The keys of a region.
@@ -52,6 +52,11 @@ pub struct BindMw<'a, R: Rnic> {
     pub access: Access,
     /// True if tagged offsets start at 0.
     pub zero_based: bool,
+    /// The key of the window from now on, whose upper 24 bits are those of a result of
+    /// [`Rnic::mw_key`]. `None`: the RNIC chooses a key.
+    pub key: Option<u32>,
+    /// True if the bind fails while the window is bound.
+    pub is_first: bool,
     /// True if only the peer of this queue pair may use the window; otherwise the peer of every
     /// queue pair of the domain may.
     pub qp_only: bool,

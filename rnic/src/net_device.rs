@@ -6,7 +6,7 @@ use std::net::{IpAddr, ToSocketAddrs};
 use host::netlink::interfaces::is_link_local;
 pub use host::netlink::interfaces::{Interface, interfaces};
 
-use crate::rnic::RnicError;
+use crate::RnicError;
 
 /// Returns the main address of a device: its first IPv4 address, otherwise its first IPv6 address
 /// that needs no scope, otherwise its first address.

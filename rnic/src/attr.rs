@@ -71,6 +71,6 @@ pub struct RnicAttr {
     pub zero_based_regions: bool,
     /// True if [`Rnic::set_recv_watermarks`](super::Rnic::set_recv_watermarks) is supported.
     pub recv_watermarks: bool,
-    /// Provider specific attributes, in addition to those that the access layer derives itself.
+    /// Provider specific attributes, in addition to those that the client derives itself.
     pub named: Vec<NamedAttr>,
 }

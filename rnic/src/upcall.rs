@@ -5,11 +5,11 @@ use super::cm::{ConnectionEvent, RequestInfo};
 use super::cq::CqToken;
 use super::qp::QpToken;
 
-/// Identifies a service point to the access layer.
+/// Identifies a service point to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenToken(pub u64);
 
-/// Identifies a shared receive queue to the access layer.
+/// Identifies a shared receive queue to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SrqToken(pub u64);
 

@@ -20,7 +20,8 @@ const LOST_PAUSE: Duration = Duration::from_millis(10);
 
 /// A descriptor on which a thread sleeps together with sockets, and a state that saves the write if
 /// no thread sleeps. The descriptor is created for the first sleep: most wakers of a process with
-/// many connections never have a sleeper.
+/// many connections never have a sleeper. A wait of an EVD does not depend on it: without a free
+/// descriptor, the wait checks the state at intervals.
 ///
 /// One thread may sleep at a time; any number of threads may wake it. A wake-up before the sleep
 /// makes the sleep return at once, so the sequence *poll, sleep* cannot lose a wake-up.
@@ -70,10 +71,11 @@ impl Waker {
         self.serves_others
     }
 
-    /// Creates the descriptor, unless it exists. Called before the first sleep.
+    /// Creates the descriptor, unless it exists, and moves it out of the way of the program. Called
+    /// before the first sleep.
     ///
     /// # Errors
-    /// The error of `eventfd`.
+    /// The error of `eventfd`, or `EBADF` if the program has closed the descriptor meanwhile.
     pub fn prepare(&self) -> io::Result<BorrowedFd<'_>> {
         if let Some(event) = self.event.get() {
             return Ok(event.as_fd());
@@ -84,7 +86,7 @@ impl Waker {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: eventfd just returned this descriptor, and no other code has its number.
-        let made = unsafe { OwnedFd::from_raw_fd(fd) };
+        let made = host::descriptors::raise(unsafe { OwnedFd::from_raw_fd(fd) })?;
         // If another thread was faster, its descriptor is kept and this one is closed.
         Ok(self.event.get_or_init(|| made.into()).as_fd())
     }
@@ -119,16 +121,20 @@ impl Waker {
     /// [`end_sleep`](Self::end_sleep).
     pub fn begin_sleep(&self) -> Option<BorrowedFd<'_>> {
         let event = self.prepare().ok()?;
-        match self
-            .state
-            .compare_exchange(IDLE, SLEEPING, Ordering::AcqRel, Ordering::Acquire)
-        {
-            Ok(_) => Some(event),
-            Err(_) => {
-                self.state.store(IDLE, Ordering::Release);
-                None
-            }
+        self.announce_sleep().then_some(event)
+    }
+
+    /// Announces a sleep that checks the waker at intervals if it has no descriptor. Returns false
+    /// if a wake-up was pending, which is now consumed. After `true`, the caller calls
+    /// [`end_sleep`](Self::end_sleep).
+    pub(super) fn announce_sleep(&self) -> bool {
+        let announced =
+            self.state
+                .compare_exchange(IDLE, SLEEPING, Ordering::AcqRel, Ordering::Acquire);
+        if announced.is_err() {
+            self.state.store(IDLE, Ordering::Release);
         }
+        announced.is_ok()
     }
 
     /// Ends the sleep. Returns `true` if a wake-up occurred, and consumes it.
@@ -231,5 +237,13 @@ mod tests {
         assert!(waker.event.get().is_none(), "no thread has slept");
         assert_eq!(waker.sleep(Some(Duration::ZERO)), Slept::TimedOut);
         assert!(waker.event.get().is_some());
+    }
+
+    /// Programs expect the low numbers for their own files.
+    #[test]
+    fn a_descriptor_has_a_high_number() {
+        let waker = Waker::new();
+        let number = waker.prepare().unwrap().as_raw_fd();
+        assert!(number >= host::descriptors::lowest(), "{number}");
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
-use std::thread::{self, ThreadId};
 
 use host::locks::IgnorePoison as _;
+use host::threads::ThreadId;
 
 /// The undelivered events of one queue pair.
 ///
@@ -58,7 +58,7 @@ impl<T> UpcallQueue<T> {
         if state.deliverer.is_some() {
             return;
         }
-        state.deliverer = Some(thread::current().id());
+        state.deliverer = Some(ThreadId::current());
         while let Some(event) = state.events.pop_front() {
             drop(state);
             let unwinding = Unwinding(self);
@@ -76,7 +76,7 @@ impl<T> UpcallQueue<T> {
     /// thread.
     pub fn wait_for_delivery(&self) {
         let mut state = self.lock();
-        let me = thread::current().id();
+        let me = ThreadId::current();
         while state.deliverer.is_some_and(|deliverer| deliverer != me) {
             state = self.delivered.wait(state).ignore_poison();
         }
@@ -99,6 +99,8 @@ impl<T> Drop for Unwinding<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]

@@ -1,6 +1,6 @@
 //! Queue pairs and work requests.
 
-/// Identifies an endpoint's queue pair to the access layer.
+/// Identifies a queue pair to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QpToken(pub u64);
 
@@ -57,6 +57,14 @@ pub enum SendOp {
         /// STag of the peer to invalidate.
         invalidate: Option<u32>,
     },
+    /// Send with immediate data. An RNIC whose transport is iWARP sends it to peers of its own
+    /// implementation only.
+    SendImmediate {
+        /// The immediate data.
+        value: u32,
+        /// True if the message causes a solicited event.
+        solicited: bool,
+    },
     /// RDMA Write of the local segments to the peer's range.
     Write(RemoteRange),
     /// RDMA Write, then Immediate Data.
@@ -88,6 +96,8 @@ pub enum SendOp {
         /// New value.
         swap: u64,
     },
+    /// Ends the binding of the memory window with this key. Nothing is sent.
+    LocalInvalidate(u32),
 }
 
 /// A send-queue work request. The segment list is read before the call returns.

@@ -108,6 +108,9 @@ pub struct Traffic {
     pub ring: Flow,
     /// Payload read from the memory of the sending process.
     pub reference: Flow,
+    /// RDMA Writes (sent) and Reads (received) that this end has carried out in the memory of the
+    /// peer's process.
+    pub direct: Flow,
     /// Connections whose sending direction has moved from TCP to shared memory.
     pub moved_sending: u64,
     /// Connections whose receiving direction has moved from TCP to shared memory.
@@ -128,6 +131,7 @@ impl AddAssign for Traffic {
         self.tcp += other.tcp;
         self.ring += other.ring;
         self.reference += other.reference;
+        self.direct += other.direct;
         self.moved_sending += other.moved_sending;
         self.moved_receiving += other.moved_receiving;
         for (count, more) in self.on_tcp.iter_mut().zip(other.on_tcp) {

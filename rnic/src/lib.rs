@@ -1,18 +1,32 @@
-//! The RNIC-PI: the interface between the access layer and an RNIC, in verbs terms.
+//! The RNIC-PI: the interface between an RDMA API and an RNIC, in verbs terms.
 //!
 //! Calls go down through [`Rnic`], events come up through [`Upcall`]. There is no other path. The
-//! DAT objects of this crate are written once against these two traits. A provider crate is an
-//! implementation of [`Rnic`] and a line that exports the implementation.
+//! objects of an API are written once against these two traits, and an RNIC is an implementation of
+//! [`Rnic`]. The *client* below is the crate that implements the API: `access-layer` for DAT,
+//! `verbs-api` for verbs.
+//!
+//! | Module | Contents |
+//! |---|---|
+//! | `macros` | `Debug` of objects |
+//! | `arbiter` | which thread serves the descriptor of an RNIC |
+//! | `blocking` | [`Rnic::wait`], composed of the calls for progress |
+//! | `attr` | configuration, identity and limits |
+//! | `cm` `cq` `memory` `qp` | parameters and results of the calls |
+//! | `upcall` `upcall_queue` | events, and their order |
+//! | `traffic` | payload by transport |
+//! | `waker` | waking a thread that sleeps in [`Rnic::wait`] |
+//! | [`net_device`] | network devices and addresses of this host |
+//! | `error` | the reasons why a call was refused |
 //!
 //! # The contract
 //!
 //! * **Ownership.** An object returned by a `create_*` call lives until its drop, which destroys
 //!   it. An object keeps alive all objects that it needs (a `Qp` its `Pd` and its `Cq`s), so the
-//!   access layer may drop them in any order.
-//! * **Tokens.** The access layer names its own objects to the RNIC by opaque tokens. A token may
-//!   outlive its object. The access layer checks each token of an upcall, so a late upcall is
+//!   client may drop them in any order.
+//! * **Tokens.** The client names its own objects to the RNIC by opaque tokens. A token may
+//!   outlive its object. The client checks each token of an upcall, so a late upcall is
 //!   harmless.
-//! * **No lock across the interface.** The access layer holds none of its locks while it calls a
+//! * **No lock across the interface.** The client holds none of its locks while it calls a
 //!   method marked *may call up*. While the RNIC calls [`Upcall`], it holds no lock except one
 //!   by which [`Rnic::disarm_socket`] waits for the end of the upcall. An upcall may call all other
 //!   methods of the RNIC.
@@ -27,6 +41,9 @@
 //!   it was suppressed and succeeded. All completions of a connection are in their CQs before the
 //!   event that ends the connection is delivered.
 
+#[macro_use]
+mod macros;
+
 mod arbiter;
 mod attr;
 mod blocking;
@@ -34,6 +51,7 @@ mod cm;
 mod cq;
 mod error;
 mod memory;
+pub mod net_device;
 mod qp;
 mod traffic;
 mod upcall;
@@ -104,7 +122,7 @@ pub trait Rnic: Send + Sync + Sized + 'static {
 
     /// Ends all background work of this RNIC, and returns after its end. No upcall follows.
     ///
-    /// Called once, when the access layer has dropped every object. The drop of the RNIC follows.
+    /// Called once, when the client has dropped every object. The drop of the RNIC follows.
     fn shutdown(&self);
 
     /// Creates a protection domain.
@@ -185,6 +203,13 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Returns a disconnected queue pair to the idle state; receives posted while idle stay posted.
     fn reset_qp(&self, qp: &Self::Qp) -> Result<(), RnicError>;
 
+    /// Ends an idle queue pair as if a connection had ended: receives are flushed, and so are later
+    /// posts, until [`Self::reset_qp`]. No event follows. The call has no effect on a queue pair
+    /// that is not idle. *May call up.*
+    fn flush_idle(&self, _qp: &Self::Qp) -> Result<(), RnicError> {
+        Err(RnicError::NotSupported("flushing an idle queue pair"))
+    }
+
     /// Posts one send-queue work request. If the queue is idle, the calling thread sends. *May call
     /// up.*
     ///
@@ -193,6 +218,14 @@ pub trait Rnic: Send + Sync + Sized + 'static {
 
     /// Posts one receive, in any state; on a disconnected queue pair it completes as flushed.
     fn post_recv(&self, qp: &Self::Qp, wr: &RecvWr<'_>) -> Result<(), RnicError>;
+
+    /// Called when the consumer has taken a completion that [`Self::poll_cq`] returned, with the
+    /// queue pair to which `completion` belongs. A request or receive that completes keeps its
+    /// place in its queue until then, so that a consumer that takes no completions cannot post more
+    /// than its completion queues hold. The caller serializes the calls for each completion queue.
+    ///
+    /// Does nothing if the RNIC frees the places when the completions are polled.
+    fn on_taken(&self, _qp: &Self::Qp, _completion: &Completion) {}
 
     /// Returns the number of receives that are posted and not consumed, and the number of
     /// send-queue requests that have not completed.
@@ -282,6 +315,11 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Creates a memory window.
     fn create_mw(&self, _pd: &Self::Pd) -> Result<Self::Mw, RnicError> {
         Err(RnicError::NotSupported("memory windows"))
+    }
+
+    /// Returns a key for a memory window whose binds choose their key ([`BindMw::key`]).
+    fn mw_key(&self, _mw: &Self::Mw) -> Result<u32, RnicError> {
+        Err(RnicError::NotSupported("keys chosen by the client"))
     }
 
     /// Binds a memory window (unbinds with length 0) as a send-queue work request and returns the

@@ -16,6 +16,9 @@ const SPIN_WORTH: Duration = Duration::from_micros(300);
 /// longer than most answers of a peer, and about as long as a copy of 1 MiB, for which the sender
 /// of a payload by reference waits.
 const SPIN_TIME: Duration = Duration::from_micros(200);
+/// The interval at which a sleep checks a waker without a descriptor. The process had no descriptor
+/// left when the wait began.
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 /// Number of drives between two system calls that yield the processor.
 const DRIVES_PER_YIELD: u32 = 16;
 
@@ -91,27 +94,57 @@ fn sleep<R: Rnic>(
         if left.is_some_and(|left| left.is_zero()) {
             return false;
         }
-        let Some(event) = waker.begin_sleep() else {
+        let event = waker.prepare().ok();
+        if !waker.announce_sleep() {
             return false;
-        };
+        }
         let arm = rnic.arm(waker);
         let rnics = rnic.descriptor().filter(|_| arm == Arm::Sleep);
-        let mut set = [event, rnics.unwrap_or(event)].map(readable);
-        let set = &mut set[..1 + usize::from(rnics.is_some())];
-        let mut ready = Ok(0);
+        let mut ready = Ok(Ready::default());
         if arm != Arm::HasWork && !has_any() {
-            let timeout = left.map(|left| Timespec::try_from(left).unwrap_or(LONGEST));
-            ready = poll(set, timeout.as_ref());
+            let check = event.is_none().then_some(CHECK_INTERVAL);
+            ready = poll_both(event, rnics, left.into_iter().chain(check).min());
         }
-        let is_ready = |fd: &PollFd<'_>| ready.is_ok() && !fd.revents().is_empty();
-        let is_woken = waker.end_sleep(is_ready(&set[0]));
-        rnic.end_sleep(waker, set.iter().skip(1).any(is_ready));
+        let Ready { event, rnics } = ready.unwrap_or_default();
+        let is_woken = waker.end_sleep(event);
+        rnic.end_sleep(waker, rnics);
         rnic.drive();
         if is_woken || ready.is_err() {
             return !is_woken && ready == Err(Errno::INTR);
         }
     }
     false
+}
+
+/// The descriptors that have ended a sleep.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Ready {
+    event: bool,
+    rnics: bool,
+}
+
+/// Sleeps on the descriptors of the waker and of the RNIC, as far as they exist.
+fn poll_both(
+    event: Option<BorrowedFd<'_>>,
+    rnics: Option<BorrowedFd<'_>>,
+    timeout: Option<Duration>,
+) -> Result<Ready, Errno> {
+    let timeout = timeout.map(|left| Timespec::try_from(left).unwrap_or(LONGEST));
+    let is_readable = |fd: &PollFd<'_>| !fd.revents().is_empty();
+    let mut ready = Ready::default();
+    match (event, rnics) {
+        (Some(event), Some(rnics)) => {
+            let mut set = [event, rnics].map(readable);
+            poll(&mut set, timeout.as_ref())?;
+            [ready.event, ready.rnics] = set.each_ref().map(is_readable);
+        }
+        (Some(event), None) => ready.event = poll(&mut [readable(event)], timeout.as_ref())? > 0,
+        (None, Some(rnics)) => ready.rnics = poll(&mut [readable(rnics)], timeout.as_ref())? > 0,
+        (None, None) => {
+            poll(&mut [], timeout.as_ref())?;
+        }
+    }
+    Ok(ready)
 }
 
 fn readable(fd: BorrowedFd<'_>) -> PollFd<'_> {
