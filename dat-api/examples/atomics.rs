@@ -5,20 +5,28 @@
 //! atomics [adapter]
 //! ```
 
-mod common;
-
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use common::{Node, SOON};
-use dat_api::{Close, CompletionFlags, Ep, Event, Privileges, Region, RemoteRegion};
+use dat_api::{Close, CompletionFlags, Ep, Event, Node, Privileges, Region, RemoteRegion};
 
 const COUNTERS: usize = 3;
 const STEPS: u64 = 50;
 const WORD: usize = 8;
 
+/// A timeout that is longer than any step takes.
+const SOON: Option<Duration> = Some(Duration::from_secs(60));
+
+/// Returns the adapter that the command line names, or that of the loopback interface.
+fn adapter() -> String {
+    std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "iwarp-lo".to_owned())
+}
+
 fn main() -> Result<()> {
-    let owner = Node::open()?;
+    let owner = Node::open(&adapter())?;
     let service = owner.listen()?;
     let qualifier = service.conn_qual();
     let rights = Privileges::ALL | Privileges::REMOTE_ATOMIC;
@@ -69,10 +77,10 @@ fn expect_one(owner: &Node) -> Result<Ep> {
 }
 
 fn count(service: u64, remote: RemoteRegion) -> Result<()> {
-    let node = Node::open()?;
+    let node = Node::open(&adapter())?;
     let ep = node.endpoint()?;
     let before = Region::create(&node.pz, WORD, Privileges::LOCAL)?;
-    node.connect(&ep, service)?;
+    node.connect(&ep, node.address()?, service)?;
     let (word, place) = (remote.slice(0, WORD as u32)?, remote.slice(8, WORD as u32)?);
     let flags = CompletionFlags::DEFAULT;
     for cookie in 0..STEPS {

@@ -8,22 +8,30 @@
 //! cno_poll [adapter]
 //! ```
 
-mod common;
-
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use common::{Node, SOON};
-use dat_api::{Close, Cno, ConnectionKind, Event, Privileges, Region};
+use dat_api::{Close, Cno, ConnectionKind, Event, Node, Privileges, Region};
 
 const MESSAGES: u64 = 12;
 const LEN: usize = 64;
 
+/// A timeout that is longer than any step takes.
+const SOON: Option<Duration> = Some(Duration::from_secs(60));
+
+/// Returns the adapter that the command line names, or that of the loopback interface.
+fn adapter() -> String {
+    std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "iwarp-lo".to_owned())
+}
+
 fn main() -> Result<()> {
-    let node = Node::open()?;
+    let node = Node::open(&adapter())?;
     let service = node.listen()?;
     let qualifier = service.conn_qual();
     // Another descriptor of the program; here it receives the client's text outside the RDMA
@@ -97,10 +105,10 @@ fn readable<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<[bool; N]> {
 }
 
 fn run_client(service: u64, aside: &mut UnixStream) -> Result<()> {
-    let node = Node::open()?;
+    let node = Node::open(&adapter())?;
     let ep = node.endpoint()?;
     let memory = Region::create(&node.pz, LEN, Privileges::LOCAL)?;
-    node.connect(&ep, service)?;
+    node.connect(&ep, node.address()?, service)?;
     for cookie in 0..MESSAGES {
         node.send(&ep, memory.segment(0, LEN)?, cookie)?;
         aside.write_all(b".")?;

@@ -9,8 +9,6 @@
 //! file_transfer send FILE ADDRESS SERVICE [--adapter NAME]
 //! ```
 
-mod common;
-
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::IpAddr;
@@ -19,8 +17,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use common::{Node, SOON};
-use dat_api::{Close, CompletionFlags, Ep, Privileges, Psp, Region, RemoteRegion};
+use dat_api::{Close, CompletionFlags, Ep, Node, Privileges, Psp, Region, RemoteRegion};
 
 /// The length of a slot, and the number of slots.
 const PIECE: usize = 256 << 10;
@@ -56,7 +53,7 @@ enum Role {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let node = Node::open_named(&args.adapter)?;
+    let node = Node::open(&args.adapter)?;
     match args.role {
         Role::Receive { service, file } => receive(&node, service, &file),
         Role::Send {
@@ -94,7 +91,7 @@ fn receive(node: &Node, service: u64, file: &Path) -> Result<()> {
         ends.send_numbers(piece as u64, 0)?;
     }
     output.sync_all()?;
-    ends.ep.wait_disconnected(SOON)?;
+    ends.ep.wait_disconnected(node.timeout)?;
     progress.finish();
     Ok(())
 }
@@ -103,7 +100,8 @@ fn send(node: &Node, file: &Path, address: IpAddr, service: u64) -> Result<()> {
     let mut input = File::open(file).with_context(|| format!("opening {}", file.display()))?;
     let len = input.metadata()?.len();
     let ends = Ends::new(node)?;
-    ends.ep.connect((address, 0).into(), service, SOON, b"")?;
+    ends.ep
+        .connect((address, 0).into(), service, node.timeout, b"")?;
     let ring = RemoteRegion::from_bytes(&ends.receive_bytes(0)?);
     ends.send_numbers(len, 0)?;
     let pieces = Region::create(&node.pz, SLOTS * PIECE, Privileges::LOCAL)?;
@@ -138,7 +136,7 @@ fn send(node: &Node, file: &Path, address: IpAddr, service: u64) -> Result<()> {
         ends.receive(returned)?;
     }
     ends.ep.disconnect(Close::Graceful)?;
-    ends.ep.wait_disconnected(SOON)?;
+    ends.ep.wait_disconnected(node.timeout)?;
     progress.finish();
     Ok(())
 }
@@ -192,8 +190,8 @@ impl<'a> Ends<'a> {
 
     fn send(&self, bytes: [u8; MESSAGE]) -> Result<()> {
         self.outbox.write(0, &bytes)?;
-        self.node
-            .send(&self.ep, self.outbox.segment(0, MESSAGE)?, SENT)
+        let message = self.outbox.segment(0, MESSAGE)?;
+        Ok(self.node.send(&self.ep, message, SENT)?)
     }
 }
 

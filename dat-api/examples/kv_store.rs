@@ -9,14 +9,14 @@
 //! kv_store [adapter]
 //! ```
 
-mod common;
-
 use std::hash::{DefaultHasher, Hasher};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use common::{Node, SOON};
-use dat_api::{Close, CompletionFlags, Ep, Event, Privileges, Psp, Region, RemoteRegion, Segment};
+use dat_api::{
+    Close, CompletionFlags, Ep, Event, Node, Privileges, Psp, Region, RemoteRegion, Segment,
+};
 
 const CLIENTS: usize = 2;
 const ENTRIES: usize = 256;
@@ -44,8 +44,18 @@ const READ: u64 = 3;
 /// Added to the cookies of the server's answers; its Receives have the client's number.
 const ANSWER: u64 = 1000;
 
+/// A timeout that is longer than any step takes.
+const SOON: Option<Duration> = Some(Duration::from_secs(60));
+
+/// Returns the adapter that the command line names, or that of the loopback interface.
+fn adapter() -> String {
+    std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "iwarp-lo".to_owned())
+}
+
 fn main() -> Result<()> {
-    let node = Node::open()?;
+    let node = Node::open(&adapter())?;
     let service = node.listen()?;
     let qualifier = service.conn_qual();
     let server = thread::spawn(move || serve(&node, service));
@@ -211,11 +221,11 @@ struct Client {
 
 impl Client {
     fn connect(service: u64) -> Result<Self> {
-        let node = Node::open()?;
+        let node = Node::open(&adapter())?;
         let ep = node.endpoint()?;
         let inbox = Region::create(&node.pz, RemoteRegion::ENCODED_LEN, Privileges::LOCAL)?;
         ep.post_recv(&[inbox.segment(0, inbox.len())?], RECEIVED)?;
-        node.connect(&ep, service)?;
+        node.connect(&ep, node.address()?, service)?;
         node.done(ep.id(), RECEIVED)?;
         let mut table = [0; RemoteRegion::ENCODED_LEN];
         inbox.read(0, &mut table)?;
@@ -269,8 +279,8 @@ impl Client {
 
     fn send(&self, bytes: &[u8]) -> Result<()> {
         self.outbox.write(0, bytes)?;
-        self.node
-            .send(&self.ep, self.outbox.segment(0, bytes.len())?, SENT)
+        let message = self.outbox.segment(0, bytes.len())?;
+        Ok(self.node.send(&self.ep, message, SENT)?)
     }
 
     fn leave(self) -> Result<usize> {

@@ -8,22 +8,30 @@
 //! rdma [adapter]
 //! ```
 
-mod common;
-
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use common::{Node, SOON};
-use dat_api::{Close, CompletionFlags, Privileges, Region, RemoteRegion};
+use dat_api::{Close, CompletionFlags, Node, Privileges, Region, RemoteRegion};
 
 const LEN: usize = 1 << 20;
 
+/// A timeout that is longer than any step takes.
+const SOON: Option<Duration> = Some(Duration::from_secs(60));
+
+/// Returns the adapter that the command line names, or that of the loopback interface.
+fn adapter() -> String {
+    std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "iwarp-lo".to_owned())
+}
+
 fn main() -> Result<()> {
-    let owner = Node::open()?;
+    let owner = Node::open(&adapter())?;
     let service = owner.listen()?;
     let qualifier = service.conn_qual();
     let owned = thread::spawn(move || serve(&owner));
-    let guest = Node::open()?;
+    let guest = Node::open(&adapter())?;
     work(&guest, qualifier)?;
     owned.join().expect("the owner panicked")?;
     drop(service);
@@ -50,7 +58,7 @@ fn work(node: &Node, service: u64) -> Result<()> {
     let ep = node.endpoint()?;
     let note = Region::create(&node.pz, RemoteRegion::ENCODED_LEN, Privileges::LOCAL)?;
     ep.post_recv(&[note.segment(0, note.len())?], 1)?;
-    node.connect(&ep, service)?;
+    node.connect(&ep, node.address()?, service)?;
     node.done(ep.id(), 1)?;
     let mut bytes = [0; RemoteRegion::ENCODED_LEN];
     note.read(0, &mut bytes)?;

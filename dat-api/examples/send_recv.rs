@@ -7,13 +7,11 @@
 //! send_recv [adapter]
 //! ```
 
-mod common;
-
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use common::{Node, SOON};
-use dat_api::{Close, Privileges, Region};
+use dat_api::{Close, Node, Privileges, Region};
 
 const ROUNDS: u64 = 100;
 const LEN: usize = 64;
@@ -22,12 +20,22 @@ const LEN: usize = 64;
 const RECEIVED: u64 = 1;
 const SENT: u64 = 2;
 
+/// A timeout that is longer than any step takes.
+const SOON: Option<Duration> = Some(Duration::from_secs(60));
+
+/// Returns the adapter that the command line names, or that of the loopback interface.
+fn adapter() -> String {
+    std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "iwarp-lo".to_owned())
+}
+
 fn main() -> Result<()> {
-    let server = Node::open()?;
+    let server = Node::open(&adapter())?;
     let service = server.listen()?;
     let qualifier = service.conn_qual();
     let served = thread::spawn(move || serve(&server));
-    let client = Node::open()?;
+    let client = Node::open(&adapter())?;
     ask(&client, qualifier)?;
     served.join().expect("the server panicked")?;
     drop(service);
@@ -57,7 +65,7 @@ fn ask(node: &Node, service: u64) -> Result<()> {
     let ep = node.endpoint()?;
     let question = Region::create(&node.pz, LEN, Privileges::LOCAL)?;
     let answer = Region::create(&node.pz, LEN, Privileges::LOCAL)?;
-    node.connect(&ep, service)?;
+    node.connect(&ep, node.address()?, service)?;
     for round in 0..ROUNDS {
         ep.post_recv(&[answer.segment(0, LEN)?], RECEIVED)?;
         question.write(0, &round.to_be_bytes())?;

@@ -10,14 +10,12 @@
 //! srq_server [adapter]
 //! ```
 
-mod common;
-
 use std::collections::HashMap;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use common::{Node, SOON};
-use dat_api::{AsyncKind, Close, CompletionFlags, Ep, EpId, Event, Privileges, Region, Srq};
+use dat_api::{AsyncKind, Close, CompletionFlags, Ep, EpId, Event, Node, Privileges, Region, Srq};
 
 const CLIENTS: usize = 4;
 const MESSAGES: usize = 8;
@@ -25,8 +23,18 @@ const DEPTH: usize = 16;
 const LOW: u32 = 8;
 const LEN: usize = 64;
 
+/// A timeout that is longer than any step takes.
+const SOON: Option<Duration> = Some(Duration::from_secs(60));
+
+/// Returns the adapter that the command line names, or that of the loopback interface.
+fn adapter() -> String {
+    std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "iwarp-lo".to_owned())
+}
+
 fn main() -> Result<()> {
-    let server = Node::open()?;
+    let server = Node::open(&adapter())?;
     let service = server.listen()?;
     let qualifier = service.conn_qual();
     let clients: Vec<_> = (0..CLIENTS)
@@ -51,7 +59,7 @@ fn serve(node: &Node) -> Result<usize> {
     srq.set_low_watermark(LOW)?;
     let clients = (0..CLIENTS)
         .map(|_| {
-            let ep = node.sharing_endpoint(&srq)?;
+            let ep = node.endpoint_with_srq(&srq)?;
             node.accept(&ep)?;
             Ok((ep.id(), ep))
         })
@@ -108,11 +116,11 @@ fn is_low(node: &Node, srq: &Srq) -> Result<bool> {
 }
 
 fn send_all(service: u64) -> Result<()> {
-    let node = Node::open()?;
+    let node = Node::open(&adapter())?;
     let ep = node.endpoint()?;
     let question = Region::create(&node.pz, LEN, Privileges::LOCAL)?;
     let answer = Region::create(&node.pz, LEN, Privileges::LOCAL)?;
-    node.connect(&ep, service)?;
+    node.connect(&ep, node.address()?, service)?;
     for _ in 0..MESSAGES {
         ep.post_recv(&[answer.segment(0, LEN)?], 1)?;
         node.send(&ep, question.segment(0, LEN)?, 2)?;

@@ -7,15 +7,13 @@
 //! tcp_server [adapter]
 //! ```
 
-mod common;
-
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use common::{Node, SOON};
-use dat_api::{Close, Ep, Privileges, Region, Ssp};
+use dat_api::{Close, Ep, Node, Privileges, Region, Ssp};
 
 const QUESTIONS: [&str; 2] = ["hello", "how are you"];
 const CLIENTS: usize = 2;
@@ -24,6 +22,16 @@ const LEN: usize = 64;
 /// The cookies of the transfers.
 const SENT: u64 = 1;
 const RECEIVED: u64 = 2;
+
+/// A timeout that is longer than any step takes.
+const SOON: Option<Duration> = Some(Duration::from_secs(60));
+
+/// Returns the adapter that the command line names, or that of the loopback interface.
+fn adapter() -> String {
+    std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "iwarp-lo".to_owned())
+}
 
 fn main() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -45,7 +53,7 @@ struct Converted {
 impl Converted {
     /// Prepares an endpoint. A Receive is posted before the peer can send.
     fn prepare() -> Result<Self> {
-        let node = Node::open()?;
+        let node = Node::open(&adapter())?;
         let ep = node.endpoint()?;
         let inbox = Region::create(&node.pz, LEN, Privileges::LOCAL)?;
         ep.post_recv(&[inbox.segment(0, LEN)?], RECEIVED)?;
@@ -77,8 +85,8 @@ impl Converted {
 impl Converted {
     fn send(&self, text: &str) -> Result<()> {
         let outbox = Region::from_bytes(&self.node.pz, text.as_bytes(), Privileges::LOCAL)?;
-        self.node
-            .send(&self.ep, outbox.segment(0, outbox.len())?, SENT)
+        let message = outbox.segment(0, outbox.len())?;
+        Ok(self.node.send(&self.ep, message, SENT)?)
     }
 
     fn receive(&self) -> Result<String> {

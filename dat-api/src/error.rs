@@ -52,6 +52,18 @@ pub enum Error {
     /// A wait for an outcome timed out.
     #[error("no event occurred before the timeout; is the peer alive?")]
     TimedOut,
+    /// No adapter of the registry has this address.
+    #[error("no adapter has the address {address}; `datinfo` lists the adapters")]
+    NoAdapter {
+        /// The address.
+        address: std::net::IpAddr,
+    },
+    /// Posted work did not succeed.
+    #[error("{0}")]
+    Failed(crate::event::DtoStatus),
+    /// A connection was not established.
+    #[error("no connection: {0}")]
+    Refused(crate::event::ConnectionKind),
     /// The operating system returned an error for a socket.
     #[error("socket: {0}")]
     Socket(#[from] SocketError),

@@ -6,24 +6,32 @@
 //! connection. The socket moves into the library. If no RDMA connection is established, the socket
 //! moves back and the programs continue in streaming mode.
 //!
-//! The passive side passes its last message in streaming mode to a *socket service point*, which
-//! sends it when the service point is ready for the peer's request:
+//! In the shortest form, both programs call [`convert()`] with their ends of the connection:
 //!
 //! ```no_run
-//! use dat_api::{Ep, EpEvds, Evd, EvdFlags, Ia, Pz, Ssp};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let socket = std::net::TcpStream::connect("192.0.2.1:4000")?;
+//! match dat_api::convert(socket) {
+//!     Ok(stream) => stream.send(b"hello over RDMA")?,
+//!     Err(failed) => println!("continuing in streaming mode: {failed}"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A program that speaks to programs in C, or whose protocol has a place for the agreement, makes
+//! the two calls of DAT itself. The passive side passes its last message in streaming mode to a
+//! *socket service point*, which sends it when the service point is ready for the peer's request:
+//!
+//! ```no_run
+//! use dat_api::{Ep, Node, Ssp};
 //! use std::net::TcpStream;
 //! use std::time::Duration;
 //!
 //! fn serve(socket: TcpStream) -> Result<Ep, Box<dyn std::error::Error>> {
-//!     let ia = Ia::open("iwarp-lo")?;
-//!     let pz = Pz::create(&ia)?;
-//!     let transfers = Evd::create(&ia, 64, EvdFlags::DTO)?;
-//!     let connections = Evd::create(&ia, 8, EvdFlags::CONNECTION)?;
-//!     let requests = Evd::create(&ia, 8, EvdFlags::CONNECTION_REQUEST)?;
-//!     let evds = EpEvds { recv: &transfers, request: &transfers, connect: &connections };
-//!     let ep = Ep::create(&pz, evds, None)?;
-//!
-//!     let ssp = Ssp::create(socket, &ep, &requests, b"RDMA, please\n")?;
+//!     let node = Node::open("iwarp-lo")?;
+//!     let ep = node.endpoint()?;
+//!     let ssp = Ssp::create(socket, &ep, &node.requests, b"RDMA, please\n")?;
 //!     let request = ssp.wait_request(Some(Duration::from_secs(5)))?;
 //!     let ep = request.accept(None, b"welcome")?;
 //!     ep.wait_established(Some(Duration::from_secs(5)))?;
@@ -31,27 +39,8 @@
 //! }
 //! ```
 //!
-//! The active side reads that message and connects the endpoint over the socket:
-//!
-//! ```no_run
-//! use dat_api::{ConnectError, Ep};
-//! use std::net::TcpStream;
-//! use std::time::Duration;
-//!
-//! /// Converts the connection, or returns the unchanged socket.
-//! fn convert(ep: &Ep, socket: TcpStream) -> Result<(), Option<TcpStream>> {
-//!     match ep.connect_socket(socket, Some(Duration::from_secs(5)), b"hello") {
-//!         Ok(welcome) => {
-//!             println!("the peer accepted and sent {welcome:?}");
-//!             Ok(())
-//!         }
-//!         Err(ConnectError { reason, socket, .. }) => {
-//!             println!("continuing in streaming mode: {reason}");
-//!             Err(socket.map(TcpStream::from))
-//!         }
-//!     }
-//! }
-//! ```
+//! The active side reads that message and connects its endpoint over the socket, by
+//! [`Ep::connect_socket`]. If no RDMA connection is established, the error has the socket.
 //!
 //! `examples/convert.rs` is the complete conversion; one program can be either side.
 //!
@@ -79,14 +68,15 @@
 //! cargo run -p dat-api --example rdma
 //! ```
 //!
-//! Without `DAT_LIBRARY` the dynamic loader must find `libdat2.so.2`, by `LD_LIBRARY_PATH` or in
-//! its installation directory. Without `DAT_OVERRIDE` an `/etc/dat.conf` must list the adapter, or
-//! there must be no such file.
+//! Without `DAT_LIBRARY` the library is `lib/libdat2.so.2` next to the directory of the program, as
+//! for a program of the stage, or the one that the dynamic loader finds. Without `DAT_OVERRIDE` an
+//! `/etc/dat.conf` must list the adapter, or there must be no such file.
 //!
 //! # Objects
 //!
 //! | Type | DAT object |
 //! |---|---|
+//! | [`Node`] | an adapter, a protection zone and dispatchers, made in one expression |
 //! | [`Ia`] | interface adapter: the root of all other objects |
 //! | [`Pz`] | protection zone: the memory that an endpoint may access |
 //! | [`Evd`], [`Cno`] | event dispatcher; notification object to wait for many dispatchers |
@@ -127,18 +117,22 @@
 //!
 //! # The registry library
 //!
-//! The first call loads `libdat2.so.2`, or the file that the environment variable `DAT_LIBRARY`
-//! names. Any implementation can be used. OFA's implementation has no socket service points and
-//! returns an error for which [`Error::is_unsupported`] is true. For programs that use the C
+//! The first call loads the file that the environment variable `DAT_LIBRARY` names; else the
+//! `libdat2.so.2` in `lib` next to the directory of the program; else the one that the dynamic
+//! loader finds. Any implementation can be used. OFA's implementation has no socket service points
+//! and returns an error for which [`Error::is_unsupported`] is true. For programs that use the C
 //! interface directly, [`Library`] is the table of its functions, and [`abi`] has its types.
 
 #[macro_use]
 mod debug;
 
 mod address;
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod attr;
 mod cno;
 mod connection;
+mod convert;
 mod counters;
 mod environment;
 mod error;
@@ -149,6 +143,7 @@ mod leak;
 mod library;
 mod lmr;
 mod lock;
+mod node;
 mod posted_regions;
 mod private_data;
 mod pz;
@@ -160,11 +155,16 @@ mod socket;
 mod sp;
 mod srq;
 
+#[cfg(feature = "tokio")]
+pub use asynchronous::{AsyncEp, AsyncEvd};
 pub use attr::{Extension, IaAttr, NamedAttr, ProviderAttr};
 pub use cno::Cno;
 pub use connection::{
     AnswerError, Close, CompletionFlags, ConnectError, ConnectFailure, Cr, Ep, EpAttr, EpEvds,
     EpInfo, EpState, EpStatus, Evd, EvdFlags, Event, SocketRefused,
+};
+pub use convert::{
+    ConvertError, ConvertFailure, MESSAGE_MAX, RdmaStream, WINDOW, convert, convert_on,
 };
 /// The C types of DAT 2.0.
 pub use dat_abi as abi;
@@ -180,6 +180,7 @@ pub use library::{
     Library, LoadError,
 };
 pub use lmr::{Lmr, Privileges, RemoteRegion};
+pub use node::{Node, NodeBuilder};
 pub use pz::Pz;
 pub use region::Region;
 pub use registry::{ProviderInfo, list_providers, register_provider};

@@ -5,7 +5,9 @@
 //! objects, events and engine threads of providers may refer to it.
 
 use std::ffi::{OsStr, OsString, c_char, c_int};
+use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use dat_abi::*;
 use libloading::os::unix::{Library as Dl, RTLD_GLOBAL, RTLD_NOW};
@@ -128,19 +130,33 @@ impl Library {
     /// Returns the registry library of this process; opens it on the first call.
     ///
     /// The file is the one that the environment variable [`LIBRARY_ENV`] names, else the path given
-    /// to [`Library::prefer`], else [`LIBRARY_NAME`] where the dynamic loader finds it. A program
-    /// with raised privileges ignores the variable. The result of the first call is kept for the
-    /// life of the process.
+    /// to [`Library::prefer`], else `lib/libdat2.so.2` next to the directory of the program, else
+    /// [`LIBRARY_NAME`] where the dynamic loader finds it. A program with raised privileges ignores
+    /// the variable and its own directory. The result of the first call is kept for the life of the
+    /// process.
     pub fn get() -> Result<&'static Self, LoadError> {
-        static LIBRARY: OnceLock<Result<Library, LoadError>> = OnceLock::new();
-        LIBRARY
-            .get_or_init(Self::load)
-            .as_ref()
-            .map_err(Clone::clone)
+        // No `OnceLock`, which the child of a fork could find half filled, and wait for ever.
+        static LIBRARY: AtomicPtr<Result<Library, LoadError>> = AtomicPtr::new(ptr::null_mut());
+        let mut library = LIBRARY.load(Ordering::Acquire);
+        if library.is_null() {
+            let loaded = Box::into_raw(Box::new(Self::load()));
+            let null = ptr::null_mut();
+            let set = LIBRARY.compare_exchange(null, loaded, Ordering::AcqRel, Ordering::Acquire);
+            library = set.map_or_else(
+                |other| {
+                    // SAFETY: the exchange failed, so no other thread has seen this box.
+                    drop(unsafe { Box::from_raw(loaded) });
+                    other
+                },
+                |_| loaded,
+            );
+        }
+        // SAFETY: the pointer is to a box that is never freed.
+        unsafe { &*library }.as_ref().map_err(Clone::clone)
     }
 
-    /// Sets the file to load if [`LIBRARY_ENV`] names none, for a library that was installed next
-    /// to the program. Only the first call has an effect, and only before the first
+    /// Sets the file to load if [`LIBRARY_ENV`] names none, for a library that was installed with
+    /// another one. Only the first call has an effect, and only before the first
     /// [`Library::get`].
     pub fn prefer(path: impl Into<OsString>) {
         // A second path is ignored, because the first may have been loaded already.
@@ -148,7 +164,8 @@ impl Library {
     }
 
     /// The name under which the library was loaded: the value of [`LIBRARY_ENV`], the file given to
-    /// [`Library::prefer`], or [`LIBRARY_NAME`].
+    /// [`Library::prefer`], the path of the one that was installed with the program, or
+    /// [`LIBRARY_NAME`].
     #[must_use]
     pub fn path(&self) -> &OsStr {
         &self.path
@@ -158,13 +175,14 @@ impl Library {
         let path = environment::variable(LIBRARY_ENV)
             .filter(|path| !path.is_empty())
             .or_else(|| PREFERRED.get().cloned())
+            .or_else(|| environment::installed("lib", LIBRARY_NAME).map(Into::into))
             .unwrap_or_else(|| LIBRARY_NAME.into());
         // RTLD_GLOBAL, because providers of other vendors look up the registry's functions in the
         // global scope instead of naming the library as a dependency.
         const FLAGS: c_int = RTLD_NOW | RTLD_GLOBAL;
         // SAFETY: loading runs the library's constructors. The name is the well-known name, a file
-        // installed next to the program, or a value of the environment. The environment is used
-        // only without raised privileges, and its owner could preload code as well.
+        // that was installed with the program, or a value of the environment. The latter two are
+        // used only without raised privileges, and the user could preload code as well.
         let dl = unsafe { Dl::open(Some(&path), FLAGS) }.map_err(|error| LoadError::Open {
             path: path.clone(),
             reason: describe(&error),

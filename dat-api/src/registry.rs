@@ -1,6 +1,6 @@
 //! The interface adapters of the registry, which `dat.conf` lists.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_char};
 use std::path::Path;
 use std::ptr;
 
@@ -75,7 +75,7 @@ pub fn register_provider(library: &Path, ia_name: &str, params: &str) -> Result<
         return Err(malformed);
     }
     for (to, byte) in info.ia_name.iter_mut().zip(ia_name.bytes()) {
-        *to = byte.cast_signed();
+        *to = c_char::from_ne_bytes([byte]);
     }
     (info.dapl_version_major, info.dapl_version_minor) = (2, 0);
     info.is_thread_safe = DAT_FALSE;

@@ -16,6 +16,7 @@
 //! | [`attr`] | attributes of IA, provider, EP and SRQ |
 //! | [`param`] | results of the query calls |
 //! | [`event`] | `DAT_EVENT`, its union, event numbers |
+//! | [`event_name`](mod@event_name) | the names of events in C |
 //! | [`function`] | one function type for every slot of the provider table |
 //! | [`provider`] | `struct dat_provider` and `DAT_PROVIDER_INFO` |
 //! | `layout` | macros that state values, sizes and offsets |
@@ -35,6 +36,7 @@ mod layout;
 
 pub mod attr;
 pub mod event;
+pub mod event_name;
 pub mod extension;
 pub mod flags;
 pub mod function;
@@ -49,6 +51,7 @@ pub mod socket_addr;
 
 pub use attr::*;
 pub use event::*;
+pub use event_name::*;
 pub use extension::ib::*;
 pub use extension::iw::*;
 pub use extension::{DAT_CLOSE_EXTENSION_BASE, DAT_OPEN_EXTENSION_BASE};

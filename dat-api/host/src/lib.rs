@@ -10,6 +10,7 @@
 //! | [`locks`] | locks that stay usable after a thread has panicked while it held them |
 //! | [`log`] | log lines, on the descriptors of the program or to the system's log |
 //! | [`netlink`] | requests to the kernel about devices, addresses, routes and sockets |
+//! | [`peer`] | the process at the other end of a Unix socket |
 //! | [`readiness`] | the state that `poll` should report for a socket |
 //! | [`reserve`] | an allocator with a reserve, so that a lack of memory does not end the program |
 //! | [`stand_in`] | a descriptor for the program, whose readiness the library controls |
@@ -23,6 +24,7 @@ pub mod forks;
 pub mod locks;
 pub mod log;
 pub mod netlink;
+pub mod peer;
 pub mod readiness;
 pub mod reserve;
 pub mod stand_in;

@@ -7,11 +7,11 @@
 //! a reader's lock that is held during a fork would block writers in the child.
 
 use std::ptr;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use dat_abi::*;
-use host::locks::IgnorePoison as _;
+use host::forks::HeldLock;
 
 use crate::key::Key;
 
@@ -31,15 +31,20 @@ pub struct OpenIa {
 pub struct IaTable {
     /// Entry `n` belongs to the handle `n + 1`.
     places: ArcSwap<Places>,
-    /// Held while the table is replaced.
-    writing: Mutex<()>,
 }
+
+/// Held while a table is made or replaced.
+pub(crate) static WRITING: HeldLock<()> = HeldLock::new(());
 
 type Places = Vec<Option<OpenIa>>;
 
 /// The table of this process.
 pub fn global() -> &'static IaTable {
     static GLOBAL: OnceLock<IaTable> = OnceLock::new();
+    if let Some(table) = GLOBAL.get() {
+        return table;
+    }
+    let _writing = WRITING.lock();
     GLOBAL.get_or_init(IaTable::default)
 }
 
@@ -99,7 +104,7 @@ impl IaTable {
     fn change<T>(&self, change: impl FnOnce(&mut Places) -> T) -> T {
         // Readers see either the old or the new table, so a panic of a writer cannot leave an
         // incomplete change.
-        let _writing = self.writing.lock().ignore_poison();
+        let _writing = WRITING.lock();
         let mut places = Places::clone(&self.places.load());
         let result = change(&mut places);
         self.places.store(Arc::new(places));

@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::fmt;
 
 /// The key of one provider in the registry.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     name: CString,
     major: u32,

@@ -33,6 +33,15 @@ pub mod log;
 pub mod registry;
 pub mod strerror;
 
-/// Calls that need memory report an error when the process runs out of it.
-#[global_allocator]
-static ALLOCATOR: host::reserve::Reserve = host::reserve::Reserve;
+// Calls that need memory report an error when the process runs out of it.
+host::allocate_with_reserve!();
+
+// No lock is taken while another of these is held.
+host::hold_during_forks! {
+    log::BEGINNING,
+    registry::static_::Locks,
+    registry::dynamic::global().registrations,
+    registry::queries::OPEN,
+    registry::load::HALF_LOADED,
+    ia_table::WRITING,
+}

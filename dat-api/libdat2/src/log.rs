@@ -11,25 +11,35 @@
 //! when this library was loaded: a program may close a descriptor, and another file or a connection
 //! may then get its number.
 
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use host::descriptors::Identity;
+use host::forks::HeldLock;
 use host::log::{DAT_LOG, Destination, Outlet};
 use tracing::level_filters::LevelFilter;
 
 /// Begins the log, once. A subscriber that the program has installed (a Rust test, for example) is
 /// kept.
 pub fn init() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+    static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+    if HAS_BEGUN.load(Ordering::Acquire) {
+        return;
+    }
+    let _beginning = BEGINNING.lock();
+    if !HAS_BEGUN.load(Ordering::Relaxed) {
         let dbg_type = host::environment::text("DAT_DBG_TYPE");
         let is_requested = dbg_type.is_some() || host::environment::text(DAT_LOG).is_some();
         let dbg_dest = host::environment::text("DAT_DBG_DEST");
         let destination = destination(dbg_dest.as_deref(), is_requested);
         let level = level_of_mask(dbg_type.as_deref());
         host::log::begin(Outlet::new("libdat2", destination), Some(level));
-    });
+        HAS_BEGUN.store(true, Ordering::Release);
+    }
 }
+
+/// Held while the log begins.
+pub(crate) static BEGINNING: HeldLock<()> = HeldLock::new(());
 
 /// Returns the level for the bits of `DAT_DBG_TYPE`.
 fn level_of_mask(value: Option<&str>) -> LevelFilter {

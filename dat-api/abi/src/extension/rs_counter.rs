@@ -55,6 +55,14 @@ counters! { DatRsCounters, DAT_RS_COUNTER_NAMES, from 0x1000:
     DCNT_RS_TCP_REFUSED = 0x1015,
     /// Connections on TCP: no descriptors or memory.
     DCNT_RS_TCP_NO_RESOURCES = 0x1016,
+    /// RDMA Writes that this end has carried out in the memory of the peer's process.
+    DCNT_RS_DIRECT_WRITES = 0x1017,
+    /// Payload of these Writes, in bytes.
+    DCNT_RS_DIRECT_WRITES_DATA = 0x1018,
+    /// RDMA Reads that this end has carried out in the memory of the peer's process.
+    DCNT_RS_DIRECT_READS = 0x1019,
+    /// Payload of these Reads, in bytes.
+    DCNT_RS_DIRECT_READS_DATA = 0x101a,
     /// All counters.
-    DCNT_RS_ALL_COUNTERS = 0x1017,
+    DCNT_RS_ALL_COUNTERS = 0x101b,
 }

@@ -1,5 +1,6 @@
 //! Addresses of this host, with their network devices.
 
+use std::ffi::c_char;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
@@ -97,7 +98,7 @@ fn flags(socket: impl AsFd, name: &str) -> Result<i32, Errno> {
         .iter_mut()
         .zip(name.bytes())
     {
-        *to = byte.cast_signed();
+        *to = c_char::from_ne_bytes([byte]);
     }
     // SAFETY: the request reads the name, and writes the flags of this structure.
     unsafe { ioctl(socket, Updater::<GET_FLAGS, _>::new(&mut request)) }?;

@@ -3,18 +3,27 @@
 //! A library must not end the process that loads it, but Rust ends the process when an allocation
 //! fails. So each library has its own arena, from which it allocates when the system refuses. The
 //! call that met the refusal finishes. Calls that would create a new object check [`is_short`]
-//! first and return `DAT_INSUFFICIENT_RESOURCES`. Until the system refuses memory, the arena is
-//! address space without pages behind it.
+//! first and return `DAT_INSUFFICIENT_RESOURCES`, or leave a socket to TCP. Until the system
+//! refuses memory, the arena is address space without pages behind it.
 //!
-//! Each library declares one allocator:
+//! Two allocations of the C library end the process as well, and both happen when a thread first
+//! calls a library: for a destructor of a thread-local value ([`thread_ends`]), and for the
+//! thread-local values of a library that was loaded with `dlopen`. The second is avoided by one
+//! variable with a TLS descriptor, for which the loader places the values of the whole library in
+//! the memory that each thread has from its creation, while there is room (512 bytes by default).
+//!
+//! The child of a fork has no thread that would release the arena, so a handler of the fork does.
+//!
+//! Each library declares its allocator once, which includes all three:
 //!
 //! ```
-//! #[global_allocator]
-//! static ALLOCATOR: host::reserve::Reserve = host::reserve::Reserve;
+//! host::allocate_with_reserve!();
 //! # fn main() { assert!(!host::reserve::is_short()); }
 //! ```
 
 mod arena;
+#[doc(hidden)]
+pub mod thread_ends;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
@@ -24,6 +33,8 @@ use arena::Arena;
 /// Length of the arena in bytes: enough for the calls in progress, which need a few staging buffers
 /// of 256 KiB and many small objects.
 const ARENA_LEN: usize = 2 << 20;
+/// Length, in bytes, from which a block is long. The users of long blocks handle their absence.
+const LONG_LEN: usize = 128 * 1024;
 /// Length, in bytes, of the allocation that must succeed before the system counts as recovered.
 const PROBE_LEN: usize = 64 * 1024;
 
@@ -32,6 +43,71 @@ static ARENA: Arena<ARENA_LEN> = Arena::new();
 /// The system's allocator with an arena as reserve.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Reserve;
+
+/// Makes [`Reserve`] the allocator of a shared library, and lets the library run on threads for
+/// which the system has no memory.
+#[macro_export]
+macro_rules! allocate_with_reserve {
+    () => {
+        #[global_allocator]
+        static ALLOCATOR: $crate::reserve::Reserve = $crate::reserve::Reserve;
+
+        // The priority installs the handlers before all others of the library.
+        #[used]
+        #[unsafe(link_section = ".init_array.00101")]
+        static PREPARE_RESERVE: extern "C" fn() = $crate::reserve::prepare;
+
+        #[cfg(target_arch = "x86_64")]
+        std::arch::global_asm!(
+            ".globl __cxa_thread_atexit_impl",
+            ".hidden __cxa_thread_atexit_impl",
+            "__cxa_thread_atexit_impl: jmp {register}",
+            // Never called. The reference makes the loader resolve the descriptor.
+            "lea dat_rs_static_tls@tlsdesc(%rip), %rax",
+            "call *dat_rs_static_tls@tlscall(%rax)",
+            ".section .tbss, \"awT\", @nobits",
+            "dat_rs_static_tls: .zero 1",
+            ".text",
+            register = sym $crate::reserve::thread_ends::register,
+            options(att_syntax),
+        );
+
+        // On this architecture all thread-local values have TLS descriptors.
+        #[cfg(target_arch = "aarch64")]
+        std::arch::global_asm!(
+            ".globl __cxa_thread_atexit_impl",
+            ".hidden __cxa_thread_atexit_impl",
+            "__cxa_thread_atexit_impl: b {register}",
+            register = sym $crate::reserve::thread_ends::register,
+        );
+    };
+}
+
+/// Prepares for forks, when the library is loaded.
+#[doc(hidden)]
+pub extern "C" fn prepare() {
+    extern "C" fn in_child() {
+        ARENA.on_fork();
+    }
+    crate::forks::around(None, None, Some(in_child));
+}
+
+/// Returns true while the system refuses memory and more than half of the arena is allocated. Then
+/// work that can wait must wait. Costs one atomic load unless half of the arena is allocated.
+#[must_use]
+pub fn is_low() -> bool {
+    ARENA.allocated() > ARENA_LEN / 2 && is_short()
+}
+
+/// Allocates from the arena. Long blocks get at most half of it, because their users can do without
+/// them, and the users of other blocks cannot.
+#[cold]
+fn from_arena(layout: Layout) -> *mut u8 {
+    if layout.size() >= LONG_LEN && ARENA.allocated() + layout.size() > ARENA_LEN / 2 {
+        return std::ptr::null_mut();
+    }
+    ARENA.take(layout)
+}
 
 /// Returns true while the system refuses memory. Costs one atomic load as long as it never did.
 #[must_use]
@@ -61,7 +137,7 @@ unsafe impl GlobalAlloc for Reserve {
         // SAFETY: the caller guarantees the contract of `GlobalAlloc`.
         let block = unsafe { System.alloc(layout) };
         if block.is_null() {
-            ARENA.take(layout)
+            from_arena(layout)
         } else {
             block
         }
@@ -73,7 +149,7 @@ unsafe impl GlobalAlloc for Reserve {
         if !block.is_null() {
             return block;
         }
-        let block = ARENA.take(layout);
+        let block = from_arena(layout);
         if !block.is_null() {
             // SAFETY: the arena returned a block of that length.
             unsafe { block.write_bytes(0, layout.size()) };

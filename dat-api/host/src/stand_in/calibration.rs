@@ -8,7 +8,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -52,13 +52,17 @@ impl From<Errno> for NoStandIn {
 
 /// Returns the value for `SO_SNDBUF`, which the first call determines.
 pub(super) fn send_buffer() -> Result<usize, NoStandIn> {
-    static FOUND: OnceLock<usize> = OnceLock::new();
-    if let Some(size) = FOUND.get() {
-        return Ok(*size);
+    // 0 until it is found. Not a `OnceLock`: the child of a fork would wait for ever for a thread
+    // that stores the value at that moment.
+    static FOUND: AtomicUsize = AtomicUsize::new(0);
+    let found = FOUND.load(Ordering::Relaxed);
+    if found != 0 {
+        return Ok(found);
     }
     for size in SIZES {
         if fits(size)? {
-            return Ok(*FOUND.get_or_init(|| size));
+            FOUND.store(size, Ordering::Relaxed);
+            return Ok(size);
         }
     }
     Err(NoStandIn::Accounting)

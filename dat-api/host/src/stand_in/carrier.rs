@@ -7,6 +7,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use crate::descriptors::OwnDescriptor;
 use crate::stand_in::library_end::LibraryEnd;
+use crate::stand_in::signals::Signals;
 
 /// The result of receiving from the program's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,15 +43,34 @@ impl Carrier {
             socket: end.into(),
             is_first_received: true,
         };
-        let mut bytes = [0; 64];
-        while let Some(signals) = carrier.unread()?.checked_sub(1).filter(|count| *count > 0) {
-            let room = signals.min(bytes.len());
-            let (_, count) = recv(&carrier.socket, &mut bytes[..room], RecvFlags::DONTWAIT)?;
-            if count == 0 {
-                break;
-            }
-        }
+        while carrier.discard(carrier.unread()?.saturating_sub(1))? {}
         Ok(carrier)
+    }
+
+    /// Removes the signals as [`of`](Self::of) does, and keeps the bytes behind them, which were
+    /// sent past the library. No thread sends signals meanwhile.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn with_bytes(end: LibraryEnd, signals: &Signals) -> Result<Self, Errno> {
+        let carrier = Self {
+            socket: end.into(),
+            is_first_received: true,
+        };
+        carrier.discard(signals.at_library_end() - 1)?;
+        Ok(carrier)
+    }
+
+    /// Removes bytes from the pair, at most `count` and a buffer's length. Returns false if there
+    /// was none to remove.
+    fn discard(&self, count: usize) -> Result<bool, Errno> {
+        let mut bytes = [0; 64];
+        let room = count.min(bytes.len());
+        if room == 0 {
+            return Ok(false);
+        }
+        let (_, count) = recv(&self.socket, &mut bytes[..room], RecvFlags::DONTWAIT)?;
+        Ok(count > 0)
     }
 
     /// Converts back to an end whose library controls readiness, if no process uses the bytes.

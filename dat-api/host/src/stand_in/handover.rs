@@ -37,6 +37,8 @@ pub enum Stage {
     Ended = 7,
     /// The connection has ended before its pair carried bytes; the pair holds signals.
     Dropped = 8,
+    /// The owner is about to stop the signals, because bytes were sent past the library.
+    Claimed = 9,
 }
 
 /// A transition of the pair.
@@ -46,6 +48,8 @@ pub enum Move {
     Ask,
     /// The user has sent the byte that wakes the owner.
     Wake,
+    /// The owner starts the change without a request.
+    Claim,
     /// The owner has stopped sending signals.
     StopSignals,
     /// A user begins to remove the signals.
@@ -61,7 +65,7 @@ pub enum Move {
 }
 
 impl Stage {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Steered,
         Self::Waking,
         Self::Asked,
@@ -71,6 +75,7 @@ impl Stage {
         Self::Carrying,
         Self::Ended,
         Self::Dropped,
+        Self::Claimed,
     ];
 
     /// Returns the stage after a move, or `None` if the move is not permitted at this stage.
@@ -79,15 +84,21 @@ impl Stage {
         match (self, made) {
             (Self::Steered | Self::Asked, Move::Ask) => Some(Self::Waking),
             (Self::Waking, Move::Wake) => Some(Self::Asked),
-            (Self::Asked, Move::StopSignals) => Some(Self::SignalsStopped),
+            (Self::Steered, Move::Claim) => Some(Self::Claimed),
+            (Self::Asked | Self::Claimed, Move::StopSignals) => Some(Self::SignalsStopped),
             (Self::SignalsStopped, Move::Drain) => Some(Self::Draining),
             (Self::Draining, Move::FinishDraining) => Some(Self::Drained),
             (Self::Drained, Move::Carry) => Some(Self::Carrying),
-            (Self::Asked | Self::SignalsStopped | Self::Draining, Move::Revoke) => {
+            (Self::Asked | Self::Claimed | Self::SignalsStopped | Self::Draining, Move::Revoke) => {
                 Some(Self::Steered)
             }
             (
-                Self::Steered | Self::Waking | Self::Asked | Self::SignalsStopped | Self::Draining,
+                Self::Steered
+                | Self::Waking
+                | Self::Asked
+                | Self::Claimed
+                | Self::SignalsStopped
+                | Self::Draining,
                 Move::End,
             ) => Some(Self::Dropped),
             (Self::Drained | Self::Carrying, Move::End) => Some(Self::Ended),
@@ -204,9 +215,10 @@ impl Handover {
 mod tests {
     use super::*;
 
-    const MOVES: [Move; 8] = [
+    const MOVES: [Move; 9] = [
         Move::Ask,
         Move::Wake,
+        Move::Claim,
         Move::StopSignals,
         Move::Drain,
         Move::FinishDraining,
@@ -217,16 +229,17 @@ mod tests {
 
     /// For each stage the stage after every move of `MOVES`; a dot marks a move that is not
     /// permitted.
-    const TABLE: [(Stage, &str); 9] = [
-        (Stage::Steered, "1......8"),
-        (Stage::Waking, ".2.....8"),
-        (Stage::Asked, "1.3...08"),
-        (Stage::SignalsStopped, "...4..08"),
-        (Stage::Draining, "....5.08"),
-        (Stage::Drained, ".....6.7"),
-        (Stage::Carrying, ".......7"),
-        (Stage::Ended, "........"),
-        (Stage::Dropped, "........"),
+    const TABLE: [(Stage, &str); 10] = [
+        (Stage::Steered, "1.9.....8"),
+        (Stage::Waking, ".2......8"),
+        (Stage::Asked, "1..3...08"),
+        (Stage::SignalsStopped, "....4..08"),
+        (Stage::Draining, ".....5.08"),
+        (Stage::Drained, "......6.7"),
+        (Stage::Carrying, "........7"),
+        (Stage::Ended, "........."),
+        (Stage::Dropped, "........."),
+        (Stage::Claimed, "...3...08"),
     ];
 
     #[test]

@@ -54,6 +54,12 @@ impl LibraryEnd {
             return Ok(());
         }
         let mut byte = [0];
+        // The window is open already, so one signal remains besides the byte to take here.
+        if self.unread() > signals.at_library_end() + 1 {
+            // Bytes that were sent past the library: the signals keep their places before them.
+            signals.close_window();
+            return Ok(());
+        }
         match recv(&self.socket, &mut byte[..], RecvFlags::DONTWAIT) {
             // If the program's thread has closed the window but not sent its byte yet, this call
             // takes the byte that is never read, and the late byte replaces it.
@@ -73,13 +79,18 @@ impl LibraryEnd {
         Ok(shutdown(&self.socket, Shutdown::Both)?)
     }
 
-    /// Returns true if the pair holds bytes of the program's end that are no signals. A process
-    /// that took the descriptor by `pidfd_getfd` sends such bytes.
+    /// Returns true if the pair holds bytes of the program's end that are no signals: they were
+    /// sent past the library, for example by io_uring. [`Carrier::with_bytes`] keeps them.
+    ///
+    /// [`Carrier::with_bytes`]: crate::stand_in::Carrier::with_bytes
     #[must_use]
-    pub fn has_foreign_bytes(&self) -> bool {
-        // The byte that is never read, and that of a closed window.
-        const SIGNALS_MAX: u64 = 2;
-        ioctl_fionread(&self.socket).is_ok_and(|unread| unread > SIGNALS_MAX)
+    pub fn has_bytes(&self, signals: &Signals) -> bool {
+        self.unread() > signals.at_library_end()
+    }
+
+    fn unread(&self) -> usize {
+        let unread = ioctl_fionread(&self.socket).unwrap_or(0);
+        usize::try_from(unread).unwrap_or(usize::MAX)
     }
 
     /// Shows a reset or a refusal: all events, with `ERR`.
@@ -134,15 +145,36 @@ impl From<OwnedFd> for LibraryEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stand_in::carrier::{Carrier, Taken};
     use crate::stand_in::program_end::{Flags, close_window, established};
 
     #[test]
-    fn signals_are_distinguished_from_bytes_of_other_processes() {
+    fn signals_are_distinguished_from_bytes_sent_past_the_library() {
         let (program, end) = established(Flags::default()).unwrap();
         let signals = Signals::new();
+        assert!(!end.has_bytes(&signals));
         close_window(&program, &signals).unwrap();
-        assert!(!end.has_foreign_bytes());
+        assert!(!end.has_bytes(&signals));
         send(&program, b"x", SendFlags::DONTWAIT).unwrap();
-        assert!(end.has_foreign_bytes());
+        assert!(end.has_bytes(&signals));
+        end.open_window(&signals).unwrap();
+        assert!(
+            end.has_bytes(&signals),
+            "the window takes no byte of the program"
+        );
+        let mut carrier = Carrier::with_bytes(end, &signals).unwrap();
+        assert_eq!(carrier.receive(&mut [0; 9], false), Ok(Taken::Bytes(1)));
+    }
+
+    #[test]
+    fn one_byte_past_the_library_is_no_signal() {
+        let (program, end) = established(Flags::default()).unwrap();
+        let signals = Signals::new();
+        send(&program, b"x", SendFlags::DONTWAIT).unwrap();
+        assert!(end.has_bytes(&signals));
+        let mut carrier = Carrier::with_bytes(end, &signals).unwrap();
+        let mut room = [0; 9];
+        assert_eq!(carrier.receive(&mut room, false), Ok(Taken::Bytes(1)));
+        assert_eq!(room[0], b'x');
     }
 }

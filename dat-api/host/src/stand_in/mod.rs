@@ -35,9 +35,12 @@
 //! owner of the connection use [`Handover`] to start this; [`Carrier`] is the library's end
 //! afterwards.
 //!
-//! [`LibraryEnd::announce`], [`LibraryEnd::open_window`] and [`close_window`] make one system call
-//! each, and none if the pair shows the state already. All system calls are direct, because a
-//! preload library replaces the C library's functions.
+//! A program can send past the library, for example by io_uring. Such bytes are in the pair behind
+//! the signals. [`LibraryEnd::has_bytes`] finds them, and [`Carrier::with_bytes`] keeps them.
+//!
+//! [`LibraryEnd::announce`] and [`close_window`] make one system call each,
+//! [`LibraryEnd::open_window`] two, and none if the pair shows the state already. All system calls
+//! are direct, because a preload library replaces the C library's functions.
 
 mod calibration;
 mod carrier;

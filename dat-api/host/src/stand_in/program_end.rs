@@ -87,7 +87,12 @@ pub fn close_window(program: impl AsFd, signals: &Signals) -> io::Result<()> {
     }
     match send(&program, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
         // The library's end is closed: the program sees the hang-up.
-        Ok(_) | Err(Errno::AGAIN | Errno::PIPE | Errno::CONNRESET) => Ok(()),
+        Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+        Err(Errno::AGAIN) => {
+            // Bytes that were sent past the library fill the buffer, so there is no signal.
+            signals.open_window();
+            Ok(())
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -65,6 +65,12 @@ impl Signals {
         self.window.swap(WINDOW_CLOSED, Ordering::AcqRel) == WINDOW_OPEN
     }
 
+    /// The number of bytes at the library's end that are signals: the byte that is never read, and
+    /// that of a closed window.
+    pub(super) fn at_library_end(&self) -> usize {
+        1 + usize::from(self.window.load(Ordering::Acquire) == WINDOW_CLOSED)
+    }
+
     /// Opens the window. Returns true if it was closed, so the caller takes the byte.
     pub(super) fn open_window(&self) -> bool {
         self.window.swap(WINDOW_OPEN, Ordering::AcqRel) == WINDOW_CLOSED

@@ -42,8 +42,9 @@ fn read_by_kernel(address: usize) -> io::Result<usize> {
         iov_len: size_of::<usize>(),
     };
     // SAFETY: the local vector is one word on the stack; the kernel checks the remote vector, and a
-    // process may always read itself.
-    let copied = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    // process may always read itself. The number is that of this thread, because a main thread that
+    // has ended has no memory (ESRCH).
+    let copied = unsafe { libc::process_vm_readv(libc::gettid(), &local, 1, &remote, 1, 0) };
     match usize::try_from(copied) {
         Ok(copied) if copied == size_of::<usize>() => Ok(word),
         Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),

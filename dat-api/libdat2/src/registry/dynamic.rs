@@ -1,10 +1,10 @@
 //! Providers that registered themselves with `dat_registry_add_provider`.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::collections::BTreeMap;
+use std::sync::MutexGuard;
 
 use dat_abi::*;
-use host::locks::IgnorePoison as _;
+use host::forks::HeldLock;
 
 use super::NOT_REGISTERED;
 use crate::handle::{self, ProviderRef};
@@ -12,31 +12,38 @@ use crate::key::Key;
 
 /// A registered provider.
 #[derive(Debug)]
-struct Registration {
+pub(crate) struct Registration {
     provider: ProviderRef,
     /// Open IAs, and open extension queries.
     references: usize,
 }
 
 /// The dynamic registry.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct DynamicRegistry {
-    registrations: Mutex<HashMap<Key, Registration>>,
+    pub(crate) registrations: HeldLock<BTreeMap<Key, Registration>>,
 }
+
+static GLOBAL: DynamicRegistry = DynamicRegistry::new();
 
 /// The dynamic registry of this process.
 pub fn global() -> &'static DynamicRegistry {
-    static GLOBAL: OnceLock<DynamicRegistry> = OnceLock::new();
-    GLOBAL.get_or_init(DynamicRegistry::default)
+    &GLOBAL
 }
 
 impl DynamicRegistry {
+    const fn new() -> Self {
+        Self {
+            registrations: HeldLock::new(BTreeMap::new()),
+        }
+    }
+
     /// Registers a provider under a key.
     ///
     /// # Errors
     /// `DAT_PROVIDER_ALREADY_REGISTERED` if the key is registered already.
     pub fn add(&self, key: Key, provider: ProviderRef) -> Result<(), DatReturn> {
-        use std::collections::hash_map::Entry;
+        use std::collections::btree_map::Entry;
         match self.lock().entry(key) {
             Entry::Occupied(_) => Err(DatReturn::error(
                 DAT_PROVIDER_ALREADY_REGISTERED,
@@ -98,10 +105,10 @@ impl DynamicRegistry {
         self.lock().contains_key(key)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Registration>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Registration>> {
         // Every change under this lock is a single insertion, removal or count, so a panic cannot
         // leave an incomplete change.
-        self.registrations.lock().ignore_poison()
+        self.registrations.lock()
     }
 }
 
@@ -111,11 +118,7 @@ mod tests {
 
     fn fixture() -> (DynamicRegistry, Key, Box<DatProvider>) {
         let key = Key::new(c"dynamic-test", 2, 0, DAT_FALSE).expect("short name");
-        (
-            DynamicRegistry::default(),
-            key,
-            Box::new(DatProvider::zeroed()),
-        )
+        (DynamicRegistry::new(), key, Box::new(DatProvider::zeroed()))
     }
 
     #[test]

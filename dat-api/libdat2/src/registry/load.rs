@@ -2,11 +2,12 @@
 
 use crate::key::Key;
 use dat_abi::*;
+use host::forks::HeldLock;
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::{CStr, OsStr, OsString, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Reasons for which a provider library could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +15,9 @@ pub enum LoadError {
     /// The dynamic loader failed.
     #[error("{}", loader_text(.0))]
     Open(#[source] libloading::Error),
+    /// An earlier load has failed so late that the C library keeps the library.
+    #[error("an earlier load was not completed for lack of memory")]
+    HalfLoaded,
     /// The library is not a provider.
     #[error("not a provider: {}", loader_text(.0))]
     Symbol(#[source] libloading::Error),
@@ -106,10 +110,30 @@ impl ProviderLibrary {
     }
 }
 
+/// The names of libraries whose load has failed after the C library had begun to keep them.
+pub(crate) static HALF_LOADED: HeldLock<Vec<OsString>> = HeldLock::new(Vec::new());
+
 fn open(name: &OsStr) -> Result<Library, LoadError> {
+    let half_loaded = || HALF_LOADED.lock();
+    let file = Path::new(name).file_name().unwrap_or(name);
+    if half_loaded().iter().any(|it| it == file) {
+        return Err(LoadError::HalfLoaded);
+    }
     // SAFETY: loading a library runs its initialisers. The registry file names the libraries, and
     // its author is trusted with that.
-    unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }.map_err(LoadError::Open)
+    let opened = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) };
+    opened.map_err(|error| {
+        // The C library keeps a library of `-z nodelete` even if its memory ends late in the load.
+        // The next load would return that library without its initialisation.
+        let flags = RTLD_NOW | libc::RTLD_NOLOAD;
+        // The C library opens the file also for this question, and would wait for a FIFO.
+        let may_be_loaded = !Path::new(name).has_root() || Path::new(name).is_file();
+        // SAFETY: a library that is loaded already runs no initialiser. It is not used.
+        if may_be_loaded && unsafe { Library::open(Some(name), flags) }.is_ok() {
+            half_loaded().push(file.to_owned());
+        }
+        LoadError::Open(error)
+    })
 }
 
 /// # Safety
@@ -123,11 +147,15 @@ unsafe fn symbol<T: Copy>(library: &Library, name: &CStr) -> Result<T, LoadError
 
 /// Makes the symbols of this library visible to providers. Providers of other vendors call
 /// `dat_registry_add_provider` without a dependency on the library that exports it. If a plug-in or
-/// an interpreter has loaded this library, its symbols are local until this call.
+/// an interpreter has loaded this library, its symbols are local until this call. Several threads
+/// may do this at once: a thread that waited for another one would wait for ever in the child of a
+/// fork.
 fn make_self_global() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let Some(path) = self_path() else { return };
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
+    if IS_DONE.load(Ordering::Acquire) {
+        return;
+    }
+    if let Some(path) = self_path() {
         // SAFETY: the library is loaded already, so no initialiser runs.
         let again =
             unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_GLOBAL | libc::RTLD_NOLOAD) };
@@ -137,7 +165,8 @@ fn make_self_global() {
             Ok(library) => std::mem::forget(library),
             Err(error) => tracing::debug!(?path, %error, "cannot make own symbols global"),
         }
-    });
+    }
+    IS_DONE.store(true, Ordering::Release);
 }
 
 fn next_to_self(name: &OsStr) -> Option<PathBuf> {

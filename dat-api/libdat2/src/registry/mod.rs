@@ -9,10 +9,11 @@
 //! | [`open`] | `dat_ia_openv` and `dat_ia_close` over both registries and the IA table |
 //! | [`queries`] | references held by extension queries |
 //!
-//! The static registry, the dynamic registry and the IA table have one lock each. No lock is held
-//! while another lock is taken, or while code of a provider or of the dynamic loader runs. OFA's
-//! library holds its static lock during `dat_provider_init`. Here init may call every entry, except
-//! an open of the name for which the provider is being initialised, which is refused.
+//! The static registry, the dynamic registry and the IA table have one lock each, which a thread
+//! that forks holds during the fork. No lock is held while another lock is taken, or while code of
+//! a provider or of the dynamic loader runs. OFA's library holds its static lock during
+//! `dat_provider_init`. Here init may call every entry, except an open of the name for which the
+//! provider is being initialised, which is refused.
 
 pub mod builtin;
 pub mod dynamic;

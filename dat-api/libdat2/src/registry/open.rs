@@ -126,7 +126,11 @@ pub unsafe fn open(
             DAT_RESOURCE_MEMORY,
         ));
     }
-    let lease = ProviderLease::acquire(key).inspect_err(|_| report_unknown(key))?;
+    let lease = ProviderLease::acquire(key).inspect_err(|error| {
+        if *error == NOT_REGISTERED {
+            report_unknown(key);
+        }
+    })?;
     let ia_open = lease.provider().ia_open.ok_or(INCOMPLETE_PROVIDER)?;
     // SAFETY: the lease keeps the provider registered; the caller guarantees the pointers.
     let status = unsafe { ia_open(name.as_ptr().cast_mut(), async_evd_qlen, async_evd, ia) };

@@ -4,20 +4,20 @@
 //! of the open operation are stored here by key. A close without an open releases nothing.
 
 use std::ffi::CStr;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
-use host::locks::IgnorePoison as _;
+use host::forks::HeldLock;
 
 use super::open;
 use crate::key::Key;
 
 #[derive(Debug)]
-struct Query {
+pub(crate) struct Query {
     key: Key,
     holds_library: bool,
 }
 
-static OPEN: Mutex<Vec<Query>> = Mutex::new(Vec::new());
+pub(crate) static OPEN: HeldLock<Vec<Query>> = HeldLock::new(Vec::new());
 
 /// Stores the references that a successful open operation keeps.
 pub fn opened(key: Key, holds_library: bool) {
@@ -38,5 +38,5 @@ pub fn closed(name: &CStr) {
 
 fn lock() -> MutexGuard<'static, Vec<Query>> {
     // Only pushes and removals happen under this lock.
-    OPEN.lock().ignore_poison()
+    OPEN.lock()
 }

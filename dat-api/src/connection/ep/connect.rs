@@ -24,7 +24,6 @@ pub struct SocketRefused {
     /// The socket, unchanged.
     pub socket: OwnedFd,
     /// The reason of the refusal.
-    #[source]
     pub error: Error,
 }
 
@@ -33,7 +32,6 @@ pub struct SocketRefused {
 #[error("no RDMA connection: {reason}")]
 pub struct ConnectError {
     /// The reason.
-    #[source]
     pub reason: ConnectFailure,
     /// Private data that the peer's program passed to its reject.
     pub private_data: Vec<u8>,

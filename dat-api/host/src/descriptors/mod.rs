@@ -3,20 +3,25 @@
 //! Programs expect the lowest free number for a file that they open, pass numbers to `select`, and
 //! size tables by them. The descriptors of these libraries are in the upper quarter of the numbers
 //! that the process may have. The kernel assigns no number there before the program has opened as
-//! many files. A program that closes all descriptors above some number would close these too. The
-//! preload library excludes them from such a call: see [`lowest`].
+//! many files. A program that closes all descriptors above some number, or each number, would close
+//! these too. The preload library excludes them: see [`lowest`] and [`OwnNumbers`].
+
+mod identity;
+mod own_numbers;
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use rustix::fs::fstat;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, getrlimit};
 
+pub use self::identity::Identity;
+pub use self::own_numbers::{OwnNumbers, remove_all as forget_own_numbers};
+
 /// Assumed limit for a process without a limit on its numbers. It is bounded because the kernel's
 /// table of descriptors is as long as the highest number.
-const MANY: u64 = 1 << 16;
+const MANY: u64 = own_numbers::COUNT as u64;
 
 /// The lowest number from which this library ever placed a descriptor.
 static LOWEST: AtomicI32 = AtomicI32::new(RawFd::MAX);
@@ -33,6 +38,13 @@ pub fn lowest() -> RawFd {
         RawFd::MAX => RawFd::MAX,
         placed => placed.min(upper_quarter()),
     }
+}
+
+/// Returns the number of descriptors that the process may have now.
+#[must_use]
+pub fn limit() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(MANY);
+    usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
 /// Returns the start of the upper quarter of the numbers that the process may have now.
@@ -74,45 +86,9 @@ pub fn copy(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     Ok(made)
 }
 
-/// The identity of a file or socket, which all its descriptors have. A number alone does not
-/// identify a socket, because a program may close it, and the kernel may assign the number to
-/// another file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Identity {
-    device: u64,
-    inode: u64,
-}
-
-impl Identity {
-    /// Returns the identity of an open descriptor.
-    ///
-    /// # Errors
-    /// The error of `fstat(2)`.
-    pub fn of(fd: impl AsFd) -> Result<Self, Errno> {
-        let stat = fstat(fd)?;
-        Ok(Self {
-            device: stat.st_dev,
-            inode: stat.st_ino,
-        })
-    }
-
-    /// Returns the identity behind a number that may not be open. Needs no free descriptor.
-    ///
-    /// # Errors
-    /// `EBADF` if the number is not open.
-    pub fn of_number(number: RawFd) -> Result<Self, Errno> {
-        if number < 0 {
-            return Err(Errno::BADF);
-        }
-        // SAFETY: the number is not -1, and it is only passed to one system call, which returns
-        // EBADF if the number is not open.
-        Self::of(unsafe { BorrowedFd::borrow_raw(number) })
-    }
-}
-
-/// A descriptor of a library. A program that closes all descriptors closes those of the libraries
-/// as well, and a file of the program may then get the number: the descriptor is lost. The drop
-/// closes the descriptor unless it was lost, because the program's file must stay open.
+/// A descriptor of a library. A program may close the number by a call that no hook sees, or put a
+/// file of its own there: the descriptor is lost. The drop closes the descriptor unless it was
+/// lost, because the program's file must stay open.
 #[derive(Debug)]
 pub struct OwnDescriptor {
     fd: ManuallyDrop<OwnedFd>,
@@ -166,6 +142,7 @@ impl OwnDescriptor {
     /// `EBADF` if the program has closed the number.
     pub fn into_owned(self) -> Result<OwnedFd, Errno> {
         let mut this = ManuallyDrop::new(self);
+        own_numbers::remove(this.fd.as_raw_fd());
         if this.is_lost() {
             return Err(Errno::BADF);
         }
@@ -176,8 +153,10 @@ impl OwnDescriptor {
 
 impl From<OwnedFd> for OwnDescriptor {
     fn from(fd: OwnedFd) -> Self {
+        let identity = Identity::of(&fd).ok();
+        own_numbers::add(fd.as_raw_fd(), identity);
         Self {
-            identity: Identity::of(&fd).ok(),
+            identity,
             fd: ManuallyDrop::new(fd),
         }
     }
@@ -185,6 +164,7 @@ impl From<OwnedFd> for OwnDescriptor {
 
 impl Drop for OwnDescriptor {
     fn drop(&mut self) {
+        own_numbers::remove(self.fd.as_raw_fd());
         if !self.is_lost() {
             // SAFETY: the descriptor is dropped here only, and is not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.fd) };
