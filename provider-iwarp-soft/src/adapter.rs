@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use access_layer::rnic::{RnicAttr, RnicError, Upcall, UpcallQueue};
+use rnic::{RnicAttr, RnicError, Upcall, UpcallQueue};
 
 use crate::config::Config;
 use crate::conn::offer_listener::OfferListener;
@@ -50,7 +50,7 @@ impl Shared {
     ) -> Result<Self, RnicError> {
         let engine = Engine::new()?;
         Ok(Self {
-            memory: MemoryTable::new(),
+            memory: MemoryTable::new()?,
             progress: Progress::new(engine.clone())?,
             event_order: EventOrder::default(),
             last_receives: UpcallQueue::default(),
@@ -79,4 +79,4 @@ impl Shared {
     }
 }
 
-access_layer::opaque_debug!(Shared { config });
+rnic::opaque_debug!(Shared { config });

@@ -20,6 +20,7 @@
 //! | `half_open_max` | 1 to 65536 | connections of a service that have not sent their Request |
 //! | `half_open_ms` | 0 to 3600000 | the time before such a connection may be closed in favour of another |
 //! | `close_timeout_ms` | 0 to 3600000 | the time that a graceful disconnect waits without progress |
+//! | `receive_wait_ms` | 0 to 3600000 | the time that a message waits for its receive |
 //! | `sockets` | `own`, `any` | accept consumers' sockets of this adapter's address, or of any local address |
 //! | `local` | `on`, `off` | move connections to peers of this host from TCP to shared memory |
 //! | `local_dir` | a path | the directory for the rendezvous with other network namespaces of this host |
@@ -36,12 +37,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use access_layer::net_device::{Adapter, resolve};
-use access_layer::rnic::RnicError;
 use iwarp_proto::Peer;
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::fpdu::{MULPDU_MAX, MULPDU_MIN};
 use iwarp_proto::wire::mpa::{RtrKind, RtrKinds};
+use rnic::RnicError;
+use rnic::net_device::{Adapter, resolve};
 
 /// 512 octets of private data (RFC 5044 section 7.1) less the four of IRD and ORD at its start in
 /// the enhanced set-up (RFC 6581 section 9).
@@ -68,6 +69,11 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The default time for a graceful disconnect without progress: a peer that is stopped for a
 /// moment, or by a debugger's breakpoint, does not lose its connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The default time that a message of a peer that runs this provider waits for its receive. OFA's
+/// providers ask InfiniBand to retry without a limit, and programs rely on it while they compute.
+/// The time is limited so that a missing receive is reported in the end.
+const RECEIVE_WAIT: Duration = Duration::from_secs(600);
 
 /// Settings of one interface adapter.
 #[derive(Debug, Clone)]
@@ -114,6 +120,9 @@ pub(crate) struct Config {
     /// The time for which a graceful disconnect waits for a peer without progress; `None`: no
     /// limit.
     pub(crate) close_timeout: Option<Duration>,
+    /// The time that a message of a peer that runs this provider waits for its receive; `None`: a
+    /// message without a receive ends the connection at once.
+    pub(crate) receive_wait: Option<Duration>,
     /// True if a consumer's socket may have any local address, so that one adapter serves all
     /// addresses of a host. Otherwise the socket must be routed through this adapter.
     pub(crate) any_socket: bool,
@@ -166,6 +175,7 @@ impl Config {
             half_open_max: HALF_OPEN_MAX,
             half_open_grace: HALF_OPEN_GRACE,
             close_timeout: Some(CLOSE_TIMEOUT),
+            receive_wait: Some(RECEIVE_WAIT),
             any_socket: false,
             local: true,
             local_dir: None,
@@ -217,6 +227,7 @@ impl Config {
             }
             "mpa_timeout_ms" => self.request_timeout = limit_millis(key, value)?,
             "close_timeout_ms" => self.close_timeout = limit_millis(key, value)?,
+            "receive_wait_ms" => self.receive_wait = limit_millis(key, value)?,
             "local" => self.local = switch(key, value)?,
             "local_dir" => self.local_dir = Some(absolute(key, value)?),
             "sockets" => self.any_socket = any_socket(value)?,
@@ -317,7 +328,7 @@ fn millis(key: &str, value: &str) -> Result<Duration, RnicError> {
     number(key, value, 0, 3_600_000).map(Duration::from_millis)
 }
 
-/// Parses a limit in milliseconds; 0 means that there is no limit.
+/// Parses a limit in milliseconds; 0 is `None`.
 fn limit_millis(key: &str, value: &str) -> Result<Option<Duration>, RnicError> {
     Ok(Some(millis(key, value)?).filter(|limit| !limit.is_zero()))
 }

@@ -8,22 +8,24 @@ pub(crate) mod offer_listener;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Instant;
 
-use access_layer::rnic::{Completion, QpToken, RemoteRange, SendOp, SendWr, Sge, WcStatus};
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::peer;
 use iwarp_proto::wire::rdmap::AtomicOp;
-use iwarp_proto::{Config, Connection, ProtocolError, Stag, WorkKind, WorkRequest};
+use iwarp_proto::{Access, Config, Connection, ProtocolError, Stag, WorkKind, WorkRequest};
+use rnic::{Completion, QpToken, RemoteRange, SendOp, SendWr, Sge, WcStatus};
 
+use crate::carrier::local::direct::{DIRECT_MAX, Places, Remote};
 use crate::carrier::tcp::TcpCarrier;
 use crate::carrier::{End, Flow, Inbox, Payloads, TxFault, immediate_bytes};
 use crate::engine::io;
 use crate::memory::{MemoryTable, Stream, WindowBind};
-use crate::progress::Place;
 use crate::progress::conn_set::Ready;
 use crate::progress::conn_socket::ConnSocket;
+use crate::progress::{Place, Wants};
 use crate::work::{BindTask, Outstanding, Pieces, Report, SendSlot, Task};
 
 pub(crate) use burst::Burst;
@@ -54,6 +56,8 @@ pub(crate) struct Conn {
     pub(crate) recv_done: Vec<Completion>,
     pub(crate) burst: Burst,
     pub(crate) deadline: Option<(Instant, Due)>,
+    /// True while the next message waits for a receive (`qp::unready`).
+    pub(crate) waits_for_receive: bool,
 }
 
 impl Conn {
@@ -68,7 +72,9 @@ impl Conn {
         let tcp = TcpCarrier::new(socket.clone(), negotiated, settings);
         Some(Box::new(Self {
             socket,
-            place: Place::Armed { wants_room: false },
+            place: Place::Armed {
+                wants: Wants::SEGMENTS,
+            },
             is_blocked: false,
             proto: Connection::new(config),
             tcp,
@@ -83,6 +89,7 @@ impl Conn {
             recv_done: Vec::new(),
             burst: Burst::default(),
             deadline: None,
+            waits_for_receive: false,
         }))
     }
 
@@ -122,7 +129,7 @@ impl Conn {
         Ok(has_passed)
     }
 
-    /// Submits a work request to the protocol. A bind is executed here.
+    /// Submits a work request to the protocol. A bind or a local invalidation is executed here.
     fn execute(
         &mut self,
         stream: Stream,
@@ -138,6 +145,13 @@ impl Conn {
                     status = WcStatus::BindFailed;
                 }
             }
+            Task::Wire(SendOp::LocalInvalidate(key)) => {
+                if !table.invalidate_local(stream, Stag(key)) {
+                    status = WcStatus::LocalQpOperation;
+                }
+            }
+            Task::Wire(op)
+                if self.copy_directly(stream, table, &op, slot.sgl.as_slice(), slot.len) => {}
             Task::Wire(op) => match self.post(stream.pd, table, token, &op, &slot) {
                 Ok(parts) => slot.parts_left = parts,
                 Err(failed) => status = failed,
@@ -159,8 +173,8 @@ impl Conn {
     /// report must be kept until it is sent.
     ///
     /// Returns `false` if the request must be submitted instead: it is of another kind, is too long
-    /// for one FPDU, may not overtake earlier work, or has a segment that may not be read. `submit`
-    /// then reports the fault.
+    /// for one FPDU, may not overtake earlier work, or has a segment that may not be read or whose
+    /// copy may fail. `submit` then reports the fault.
     pub(crate) fn frame_at_once(
         &mut self,
         stream: Stream,
@@ -173,6 +187,9 @@ impl Conn {
                 solicited,
                 invalidate,
             } => send_kind(solicited, invalidate),
+            SendOp::SendImmediate { value, solicited } => {
+                WorkKind::SendImmediate { value, solicited }
+            }
             SendOp::Write(to) => write_kind(to),
             _ => return false,
         };
@@ -190,6 +207,67 @@ impl Conn {
         self.tx()
             .submit(&fpdu, pieces.as_slice(), Report::new(wr, len));
         true
+    }
+
+    /// Carries out a Write or Read without the peer's processor, and records its completion.
+    ///
+    /// Returns `false` if the request must be framed or submitted instead.
+    pub(crate) fn copy_at_once(
+        &mut self,
+        stream: Stream,
+        table: &MemoryTable,
+        wr: &SendWr<'_>,
+        len: u32,
+    ) -> bool {
+        let is_done =
+            self.outstanding.is_empty() && self.copy_directly(stream, table, &wr.op, wr.sgl, len);
+        if is_done && let Some(local) = self.local() {
+            local.note_done(Report::new(wr, len));
+        }
+        is_done
+    }
+
+    /// Copies the bytes of a Write or Read, if the peer permits that and all earlier requests allow
+    /// it.
+    fn copy_directly(
+        &mut self,
+        stream: Stream,
+        table: &MemoryTable,
+        op: &SendOp,
+        sgl: &[Sge],
+        len: u32,
+    ) -> bool {
+        let (access, range) = match *op {
+            SendOp::Write(to) => (Access::RemoteWrite, to),
+            SendOp::Read(from) if self.proto.config().ord > 0 => (Access::RemoteRead, from),
+            _ => return false,
+        };
+        // An idle protocol has sent all earlier requests and has the answers to all reads, so a
+        // fence is satisfied.
+        let is_free = self.proto.has_tx_moved() && self.proto.is_idle() && self.fenced.is_empty();
+        let Move::Local { carrier, .. } = &mut self.moving else {
+            return false;
+        };
+        if !is_free || !(1..=DIRECT_MAX).contains(&len) || !carrier.may_copy(access, len) {
+            return false;
+        }
+        let remote = Remote {
+            access,
+            stag: Stag(range.rkey),
+            to: range.addr,
+            len,
+        };
+        let memory = table.access();
+        let Some(places) = Places::of(&memory, stream.pd, sgl, access == Access::RemoteRead) else {
+            return false;
+        };
+        let pinned = table.pin(&memory, sgl.iter().map(|sge| Stag(sge.lkey)));
+        drop(memory);
+        // SAFETY: the memory table has checked the places, whose registrations are pinned; their
+        // total length is that of the request (`Qp::check_send`).
+        let is_done = unsafe { carrier.copy_directly(&remote, places.as_slice()) };
+        drop(pinned);
+        is_done
     }
 
     /// Posts a work request to the protocol, and returns the resulting number of protocol requests.
@@ -213,6 +291,9 @@ impl Conn {
                 solicited,
                 invalidate,
             } => send_kind(solicited, invalidate),
+            SendOp::SendImmediate { value, solicited } => {
+                WorkKind::SendImmediate { value, solicited }
+            }
             SendOp::Write(to) => write_kind(to),
             SendOp::WriteImmediate {
                 to,
@@ -244,6 +325,7 @@ impl Conn {
                 };
                 atomic_kind(remote, op)
             }
+            SendOp::LocalInvalidate(_) => return Err(WcStatus::LocalQpOperation),
         };
         self.queue(request)?;
         Ok(1)
@@ -389,7 +471,7 @@ impl Conn {
     /// engine poll. Returns true if the connection became a polled one.
     pub(crate) fn start_polling(&mut self) -> bool {
         let in_set = self.proto.has_rx_moved();
-        if !self.socket.start_polling(&mut self.place, in_set) {
+        if self.waits_for_receive || !self.socket.start_polling(&mut self.place, in_set) {
             return false;
         }
         self.tcp.keep_staging(true);
@@ -419,6 +501,14 @@ impl Conn {
 
     /// Handles an event of a descriptor of the connection.
     pub(crate) fn on_ready(&mut self, ready: Ready) {
+        if self.waits_for_receive
+            && ready == Ready::Socket
+            && !self.proto.has_rx_moved()
+            && io::is_hung_up(self.socket.as_fd())
+        {
+            // The peer has closed, so the connection ends instead of waiting longer.
+            self.proto.wait_for_receives(false);
+        }
         match (ready, &mut self.moving) {
             (Ready::Socket, Move::Local { is_ready, .. }) => *is_ready = true,
             (Ready::Bell, _) => self.answer_bell(),
@@ -429,9 +519,10 @@ impl Conn {
 
     /// Makes the peer ring for its next records. Returns `true` if there are some already.
     pub(crate) fn arm_local(&mut self) -> Result<bool, End> {
+        let is_unready = self.inbox.is_unready();
         match self.local() {
             None => Ok(false),
-            Some(local) => local.arm(),
+            Some(local) => local.arm(is_unready),
         }
     }
 
@@ -522,6 +613,7 @@ fn window_bind(bind: &BindTask) -> Option<WindowBind> {
         range: bind.range,
         access: bind.access,
         zero_based: bind.zero_based,
+        is_first: bind.is_first,
         only: bind.only,
     })
 }

@@ -13,8 +13,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use access_layer::rnic::{Completion, CqToken, Notify, Resource, RnicError};
 use host::locks::IgnorePoison as _;
+use rnic::{Completion, CqToken, Notify, Resource, RnicError};
 
 /// The most completions that one queue may hold.
 pub(crate) const CQE_MAX: u32 = 65535;

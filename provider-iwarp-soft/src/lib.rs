@@ -13,6 +13,7 @@
 //! | `progress` | the descriptors to sleep on, and which thread makes progress |
 //! | `exiting` | the end of the process, which waits until peers have received what was sent |
 //! | `socket`, `forking` | own sockets and consumers' sockets, and which of them a fork inherits |
+//! | `half_open` | connections that have not sent their first message |
 //! | `engine` | the thread that does all work outside consumers' calls, its poller and timers |
 //! | `config`, `pool`, `tally` | utilities of the other modules |
 //!
@@ -44,6 +45,7 @@ mod cq;
 mod engine;
 mod exiting;
 mod forking;
+mod half_open;
 mod lingering;
 mod memory;
 mod objects;
@@ -69,9 +71,8 @@ pub use cm::armed::SoftArmed;
 pub use cm::request::SoftRequest;
 pub use objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
 
-/// An allocator with a reserve. If a process runs out of memory, the calls that need memory return
-/// an error.
-#[global_allocator]
-static ALLOCATOR: host::reserve::Reserve = host::reserve::Reserve;
+// An allocator with a reserve. If a process runs out of memory, the calls that need memory return
+// an error.
+host::allocate_with_reserve!();
 
 access_layer::export_provider!(SoftRnic);

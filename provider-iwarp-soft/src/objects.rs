@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use access_layer::rnic::RnicError;
 use iwarp_proto::Stag;
+use rnic::RnicError;
 
 use crate::adapter::Shared;
 use crate::cm::listen::Listener;
@@ -72,6 +72,16 @@ impl SoftMw {
         self.shared.memory.next_window(self.id)
     }
 
+    /// Reserves an STag for binds that choose theirs.
+    pub(crate) fn key(&self) -> Result<Stag, RnicError> {
+        self.shared.memory.window_key(self.id)
+    }
+
+    /// Reserves the STag that the consumer has chosen for the next bind.
+    pub(crate) fn chosen_window(&self, key: u32) -> Result<Window, RnicError> {
+        self.shared.memory.chosen_window(self.id, key)
+    }
+
     /// Frees the STag of a bind that could not be posted.
     pub(crate) fn cancel_bind(&self, window: Window) {
         self.shared.memory.cancel_bind(window);
@@ -89,7 +99,7 @@ pub struct SoftListener {
     pub(crate) listener: Arc<Listener>,
 }
 
-access_layer::opaque_debug!(SoftListener {});
+rnic::opaque_debug!(SoftListener {});
 
 impl Drop for SoftListener {
     fn drop(&mut self) {

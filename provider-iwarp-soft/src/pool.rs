@@ -7,6 +7,7 @@
 //! the usual take and return two moves of a pointer without a lock. All other spare buffers are in
 //! one small pool of the process.
 
+use std::alloc::{Layout, alloc_zeroed};
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
@@ -28,21 +29,27 @@ thread_local! {
 pub(crate) struct Staging(Box<[u8]>);
 
 impl Staging {
-    /// Takes a buffer. It has the content of its last use.
-    pub(crate) fn take() -> Self {
+    /// Takes a buffer. It has the content of its last use. Returns `None` without memory: the
+    /// reserve has room for a few buffers only, and peers decide how many are in use.
+    pub(crate) fn take() -> Option<Self> {
         if let Ok(Some(own)) = OWN.try_with(|own| own.borrow_mut().take()) {
-            return own;
+            return Some(own);
         }
         let spare = spares().and_then(|mut spares| spares.pop());
-        // Zeroed memory of this size comes from fresh pages that cost nothing until they are used.
-        spare.unwrap_or_else(|| Self(vec![0; STAGING_LEN].into_boxed_slice()))
+        spare.or_else(Self::allocate)
     }
 
-    /// Makes the C library register now that this thread's spare buffer is freed with the thread.
-    /// Without this call the first use registers it. The registration needs memory, and ends the
-    /// process if there is none.
-    pub(crate) fn prepare_thread() {
-        let _ = OWN.try_with(|_| ());
+    /// Allocates a buffer of zeroes, whose pages cost nothing until they are used.
+    fn allocate() -> Option<Self> {
+        const LAYOUT: Layout = Layout::new::<[u8; STAGING_LEN]>();
+        // SAFETY: the layout is not empty.
+        let bytes = unsafe { alloc_zeroed(LAYOUT) };
+        if bytes.is_null() {
+            return None;
+        }
+        let bytes = std::ptr::slice_from_raw_parts_mut(bytes, STAGING_LEN);
+        // SAFETY: the block was allocated above with the layout of the slice, and is initialised.
+        Some(Self(unsafe { Box::from_raw(bytes) }))
     }
 
     /// Returns a buffer for the next use by any thread.
@@ -95,13 +102,13 @@ mod tests {
 
     #[test]
     fn a_returned_buffer_is_taken_again_by_the_same_thread() {
-        let mut first = Staging::take();
+        let mut first = Staging::take().unwrap();
         first[0] = 77;
         let place = first.as_ptr();
         first.put();
-        let second = Staging::take();
+        let second = Staging::take().unwrap();
         assert_eq!(second.as_ptr(), place);
-        let third = Staging::take();
+        let third = Staging::take().unwrap();
         assert_ne!(third.as_ptr(), place);
         assert_eq!(third.len(), STAGING_LEN);
     }

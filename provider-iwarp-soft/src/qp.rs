@@ -28,37 +28,36 @@ mod drive;
 mod event_order;
 mod moving;
 mod post;
+mod unready;
 mod watermarks;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
-use access_layer::rnic::{
-    AsyncEvent, Completion, QpAttr, QpToken, RnicError, Traffic, UpcallQueue,
-};
 use completion_gate::CompletionGate;
 use host::locks::lock;
+use rnic::{AsyncEvent, Completion, QpAttr, QpToken, RnicError, Traffic, UpcallQueue};
 use watermarks::Watermarks;
 
 use crate::adapter::Shared;
 use crate::carrier::ReceiveSource;
 use crate::conn::Conn;
 use crate::cq::{Cq, Pushed};
-use crate::pool::Staging;
+use crate::engine::Key;
 use crate::progress::PolledList;
 use crate::srq::Srq;
 use crate::startup::attempt::ConnectAttempt;
 use crate::tally::Tally;
 use crate::work::{RecvSlot, SendSlot};
-use access_layer::rnic::ConnectionEvent;
+use rnic::ConnectionEvent;
 
 /// The state of a queue pair.
 ///
 /// `Idle` becomes `Connecting` in `connect` and `connect_socket`; both become `Up` in
-/// `on_connected`, which `accept` reaches from `Idle`. `abandon` ends an attempt and `finish` a
-/// connection: both end in `Down` with everything flushed. `reset` makes `Down` `Idle` again. No
-/// other code writes the state.
+/// `on_connected`, which `accept` reaches from `Idle`. `abandon` ends an attempt, `finish` a
+/// connection, and `flush_idle` a queue pair without either: all end in `Down` with everything
+/// flushed. `reset` makes `Down` `Idle` again. No other code writes the state.
 #[derive(Debug)]
 pub(crate) enum Link {
     /// Not connected, may connect.
@@ -76,6 +75,8 @@ pub(crate) enum Link {
 struct Queue<T> {
     mode: Mode,
     slots: VecDeque<T>,
+    /// The connection that the next post wakes, because its next message waits for a receive.
+    wakes: Option<Key>,
 }
 
 /// The mode of a queue, which decides what happens to a post.
@@ -94,6 +95,7 @@ impl<T> Default for Queue<T> {
         Self {
             mode: Mode::Idle,
             slots: VecDeque::new(),
+            wakes: None,
         }
     }
 }
@@ -153,8 +155,6 @@ impl Qp {
         attr: QpAttr,
         token: QpToken,
     ) -> Arc<Self> {
-        Staging::prepare_thread();
-        shared.progress.prepare_thread();
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             token,
@@ -182,6 +182,14 @@ impl Qp {
     /// Returns the numbers of unconsumed receives and of requests that have not completed.
     pub(crate) fn pending(&self) -> (u32, u32) {
         (self.recvs.pending(), self.sends.pending())
+    }
+
+    /// Frees the place of a request or receive, because the consumer has taken its completion.
+    pub(crate) fn on_taken(&self, is_receive: bool) {
+        match is_receive {
+            true => self.recvs.take(),
+            false => self.sends.take(),
+        }
     }
 
     /// Ends the connection, because the access layer has dropped the queue pair. No more events are
@@ -213,13 +221,17 @@ impl Qp {
     /// Takes a shared receive, unless the queue pair would exceed its hard mark. Then the message
     /// has no receive, and the connection breaks.
     fn take_shared(&self, srq: &Srq) -> Option<RecvSlot> {
-        let held = self.recvs.pending().saturating_add(1);
-        if !self.watermarks.admit(held) {
+        if !self.may_take_shared() {
             return None;
         }
         let slot = srq.take()?;
         self.recvs.add_by_link();
         Some(slot)
+    }
+
+    fn may_take_shared(&self) -> bool {
+        let held = self.recvs.pending().saturating_add(1);
+        self.watermarks.admit(held)
     }
 
     /// See `Rnic::set_recv_watermarks`.

@@ -3,10 +3,10 @@
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use access_layer::rnic::{
+use rnic::{
     AcceptParams, Arm, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken,
     MrKeys, NamedAttr, QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr, RnicConfig,
-    RnicError, SendWr, SocketFault, SrqToken, Traffic, Upcall, Waker,
+    RnicError, SendWr, Sge, SocketFault, SrqToken, Traffic, Upcall, Waker,
 };
 
 use crate::adapter::{Shared, SoftRnic};
@@ -17,7 +17,7 @@ use crate::cm::request::SoftRequest;
 use crate::config::Config;
 use crate::cq::{CQE_MAX, Cq};
 use crate::forking;
-use crate::memory::{REGION_MAX, is_mapped};
+use crate::memory::REGION_MAX;
 use crate::objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
 use crate::qp::{Qp, QpParts};
 use crate::srq::Srq;
@@ -27,6 +27,48 @@ const QP_MAX: u32 = 65536;
 const WR_MAX: u32 = 16384;
 const SGE_MAX: u32 = 32;
 const READ_DEPTH_MAX: u32 = 128;
+
+impl SoftRnic {
+    /// Appends the bytes of registered segments to `out`. Returns false if a segment may not be
+    /// read.
+    pub fn read_local(&self, pd: &SoftPd, sgl: &[Sge], out: &mut Vec<u8>) -> bool {
+        let memory = self.shared.memory.access();
+        sgl.iter().all(|sge| {
+            let Some(bytes) = memory.local(pd.id, sge, false) else {
+                return false;
+            };
+            let start = out.len();
+            out.resize(start + bytes.len(), 0);
+            bytes.read_into(&mut out[start..])
+        })
+    }
+
+    /// Copies the parts, in order, to registered segments, which are at least as long. Returns
+    /// false if a segment may not be written.
+    pub fn write_local(&self, pd: &SoftPd, sgl: &[Sge], parts: &[&[u8]]) -> bool {
+        let memory = self.shared.memory.access();
+        let mut parts = parts.iter().copied().filter(|part| !part.is_empty());
+        let mut part = parts.next().unwrap_or_default();
+        for sge in sgl {
+            let Some(place) = memory.local(pd.id, sge, true) else {
+                return false;
+            };
+            let mut skip = 0;
+            while skip < place.len() && !part.is_empty() {
+                let count = part.len().min(place.len() - skip);
+                if !place.part(skip, count).write(&part[..count]) {
+                    return false;
+                }
+                skip += count;
+                part = &part[count..];
+                if part.is_empty() {
+                    part = parts.next().unwrap_or_default();
+                }
+            }
+        }
+        part.is_empty()
+    }
+}
 
 impl Rnic for SoftRnic {
     type Pd = SoftPd;
@@ -148,12 +190,21 @@ impl Rnic for SoftRnic {
         qp.qp.reset()
     }
 
+    fn flush_idle(&self, qp: &SoftQp) -> Result<(), RnicError> {
+        qp.qp.flush_idle();
+        Ok(())
+    }
+
     fn post_send(&self, qp: &SoftQp, wr: &SendWr<'_>) -> Result<(), RnicError> {
         qp.qp.post_send(wr)
     }
 
     fn post_recv(&self, qp: &SoftQp, wr: &RecvWr<'_>) -> Result<(), RnicError> {
         qp.qp.post_recv(wr)
+    }
+
+    fn on_taken(&self, qp: &SoftQp, completion: &Completion) {
+        qp.qp.on_taken(completion.opcode.is_receive());
     }
 
     fn pending(&self, qp: &SoftQp) -> (u32, u32) {
@@ -170,9 +221,6 @@ impl Rnic for SoftRnic {
             return Err(RnicError::InvalidArgument(
                 "remote write without local write",
             ));
-        }
-        if !is_mapped(request.addr, request.len) {
-            return Err(RnicError::InvalidArgument("memory that is not mapped"));
         }
         let stag = self.shared.memory.register(pd.id, request)?;
         Ok(SoftMr {
@@ -245,8 +293,15 @@ impl Rnic for SoftRnic {
         Ok(SoftMw::new(self.shared.clone(), window))
     }
 
+    fn mw_key(&self, mw: &SoftMw) -> Result<u32, RnicError> {
+        Ok(mw.key()?.0)
+    }
+
     fn bind_mw(&self, qp: &SoftQp, mw: &SoftMw, bind: &BindMw<'_, Self>) -> Result<u32, RnicError> {
-        let window = mw.next_window()?;
+        let window = match bind.key {
+            Some(key) => mw.chosen_window(key),
+            None => mw.next_window(),
+        }?;
         let region = bind.mr.filter(|_| bind.range.len > 0).map(|mr| mr.stag);
         let task = BindTask {
             window,
@@ -254,6 +309,7 @@ impl Rnic for SoftRnic {
             range: bind.range,
             access: bind.access,
             zero_based: bind.zero_based,
+            is_first: bind.is_first,
             only: bind.qp_only.then_some(qp.qp.token),
         };
         qp.qp
@@ -290,7 +346,9 @@ impl Rnic for SoftRnic {
         }
         let total = SegmentList::total(wr.sgl)
             .ok_or(RnicError::Length("the segments exceed the longest message"))?;
-        srq.srq.post(RecvSlot::new(wr, total))
+        let wakes = srq.srq.post(RecvSlot::new(wr, total))?;
+        wakes.iter().for_each(|key| self.shared.engine.expire(*key));
+        Ok(())
     }
 
     fn resize_srq(&self, srq: &SoftSrq, depth: u32) -> Result<(), RnicError> {

@@ -13,8 +13,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use access_layer::rnic::SocketFault;
 use host::descriptors::Identity;
+use rnic::SocketFault;
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 
 use crate::engine::io;

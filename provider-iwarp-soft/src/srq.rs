@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use access_layer::rnic::{Resource, RnicError, SrqToken};
 use host::locks::IgnorePoison as _;
+use rnic::{Resource, RnicError, SrqToken};
 
+use crate::engine::Key;
 use crate::work::RecvSlot;
 
 /// A shared receive queue.
@@ -27,6 +28,8 @@ struct Inner {
     depth: usize,
     /// The number of receives below which one event is raised; 0 if no event is wanted.
     limit: usize,
+    /// The connections that the next post wakes, because their next messages wait for receives.
+    wakes: Vec<Key>,
 }
 
 impl Srq {
@@ -35,6 +38,7 @@ impl Srq {
             slots: VecDeque::new(),
             depth: depth as usize,
             limit: 0,
+            wakes: Vec::new(),
         };
         Self {
             sge_max,
@@ -45,14 +49,24 @@ impl Srq {
         }
     }
 
-    /// Adds a receive.
-    pub(crate) fn post(&self, slot: RecvSlot) -> Result<(), RnicError> {
+    /// Adds a receive. Returns the connections to wake, see [`Self::wake_at_post`].
+    pub(crate) fn post(&self, slot: RecvSlot) -> Result<Vec<Key>, RnicError> {
         let mut inner = self.lock();
         if inner.slots.len() >= inner.depth {
             return Err(RnicError::NoResources(Resource::WorkRequest));
         }
         inner.slots.push_back(slot);
-        Ok(())
+        Ok(std::mem::take(&mut inner.wakes))
+    }
+
+    /// Makes the next post wake a connection whose next message waits for a receive. Returns false
+    /// if there is a receive.
+    pub(crate) fn wake_at_post(&self, key: Key) -> bool {
+        let mut inner = self.lock();
+        if inner.slots.is_empty() && !inner.wakes.contains(&key) {
+            inner.wakes.push(key);
+        }
+        inner.slots.is_empty()
     }
 
     /// Takes the oldest receive for a message whose first segment was received.
@@ -101,7 +115,7 @@ impl Srq {
 
 #[cfg(test)]
 mod tests {
-    use access_layer::rnic::RecvWr;
+    use rnic::RecvWr;
 
     use super::*;
 
@@ -130,6 +144,22 @@ mod tests {
         assert_eq!(srq.take().map(|s| s.wr_id), Some(2));
         assert_eq!(srq.take().map(|s| s.wr_id), Some(4));
         assert!(srq.take().is_none());
+    }
+
+    #[test]
+    fn a_post_wakes_the_connections_that_wait_for_it() {
+        let srq = Srq::new(1, 8, 4, TOKEN);
+        let [one, other] = [1, 2].map(Key::for_test);
+        assert!(srq.wake_at_post(one));
+        assert!(srq.wake_at_post(other));
+        assert!(
+            srq.wake_at_post(one),
+            "again, after a wake-up for another reason"
+        );
+        assert_eq!(srq.post(slot(1)).unwrap(), [one, other]);
+        assert_eq!(srq.post(slot(2)).unwrap(), []);
+        assert!(!srq.wake_at_post(one), "there are receives");
+        assert_eq!(srq.post(slot(3)).unwrap(), []);
     }
 
     #[test]

@@ -2,10 +2,8 @@
 
 use std::collections::VecDeque;
 
-use access_layer::rnic::{
-    Access, Completion, Notify, QpToken, RecvWr, SendOp, SendWr, Sge, WcOpcode, WcStatus,
-};
 use iwarp_proto::Stag;
+use rnic::{Access, Completion, Notify, QpToken, RecvWr, SendOp, SendWr, Sge, WcOpcode, WcStatus};
 
 use crate::memory::{Bytes, MemoryAccess, Window};
 
@@ -82,14 +80,17 @@ pub(crate) struct Pieces<'m> {
 }
 
 impl<'m> Pieces<'m> {
-    /// Returns `None` if the list is longer than `INLINE_MAX`, or a segment may not be read.
+    /// Returns `None` if the list is longer than `INLINE_MAX`, or a segment may not be read, or its
+    /// copy may fail.
     pub(crate) fn of(memory: &'m MemoryAccess<'_>, pd: u32, sgl: &[Sge]) -> Option<Self> {
         let mut bytes = [Bytes::EMPTY; INLINE_MAX];
         if sgl.len() > INLINE_MAX {
             return None;
         }
         for (piece, sge) in bytes.iter_mut().zip(sgl) {
-            *piece = memory.local(pd, sge, false)?;
+            *piece = memory
+                .local(pd, sge, false)
+                .filter(|bytes| !bytes.may_fail())?;
         }
         Some(Self {
             count: sgl.len(),
@@ -121,6 +122,8 @@ pub(crate) struct BindTask {
     pub(crate) range: Sge,
     pub(crate) access: Access,
     pub(crate) zero_based: bool,
+    /// True if the bind fails while the window is bound.
+    pub(crate) is_first: bool,
     /// The only queue pair whose peer may use the window.
     pub(crate) only: Option<QpToken>,
 }
@@ -176,7 +179,11 @@ impl SendSlot {
 
     /// True if the entry must wait for earlier reads here, because it bypasses the protocol.
     fn is_fenced_bind(&self) -> bool {
-        self.fence && matches!(self.task, Task::Bind(_))
+        let is_local = matches!(
+            self.task,
+            Task::Bind(_) | Task::Wire(SendOp::LocalInvalidate(_))
+        );
+        self.fence && is_local
     }
 
     /// True if the peer must still answer the entry.
@@ -197,9 +204,12 @@ impl SendSlot {
     /// answer does not count.
     pub(crate) fn sent_len(&self) -> u32 {
         match self.task {
-            Task::Wire(SendOp::Send { .. } | SendOp::Write(_) | SendOp::WriteImmediate { .. }) => {
-                self.len
-            }
+            Task::Wire(
+                SendOp::Send { .. }
+                | SendOp::SendImmediate { .. }
+                | SendOp::Write(_)
+                | SendOp::WriteImmediate { .. },
+            ) => self.len,
             Task::Wire(_) | Task::Bind(_) => 0,
         }
     }
@@ -259,12 +269,13 @@ impl Report {
 
 fn opcode_of(op: &SendOp) -> WcOpcode {
     match op {
-        SendOp::Send { .. } => WcOpcode::Send,
+        SendOp::Send { .. } | SendOp::SendImmediate { .. } => WcOpcode::Send,
         SendOp::Write(_) => WcOpcode::RdmaWrite,
         SendOp::WriteImmediate { .. } => WcOpcode::RdmaWriteImmediate,
         SendOp::Read(_) | SendOp::ReadToWindow { .. } => WcOpcode::RdmaRead,
         SendOp::FetchAdd(..) => WcOpcode::FetchAdd,
         SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
+        SendOp::LocalInvalidate(_) => WcOpcode::LocalInvalidate,
     }
 }
 
@@ -363,7 +374,7 @@ impl Outstanding {
 
 #[cfg(test)]
 mod tests {
-    use access_layer::rnic::RemoteRange;
+    use rnic::RemoteRange;
 
     use super::*;
     use crate::support::{SEND, send_wr};

@@ -13,7 +13,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access_layer::rnic::*;
+use rnic::*;
 use support::*;
 
 /// The number of messages of one round, which takes less than a tick of the engine.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::*;
+use rnic::*;
 use support::*;
 
 const BATCHES: u64 = 20;

@@ -6,8 +6,8 @@
 
 mod support;
 
-use access_layer::rnic::*;
 use provider_iwarp_soft::{SoftCq, SoftSrq};
+use rnic::*;
 use support::moved::{has_moved, move_on};
 use support::testbed::{alone, mappings, wait_until};
 use support::*;
@@ -19,7 +19,7 @@ const LEN: usize = 4096;
 fn poll(side: &Side<'_>, cq: &SoftCq) -> Option<Completion> {
     let mut out = [Completion::EMPTY];
     side.node.rnic.drive();
-    (side.node.rnic.poll_cq(cq, &mut out) == 1).then(|| out[0])
+    (side.poll(cq, &mut out) == 1).then(|| out[0])
 }
 
 #[test]
@@ -54,7 +54,8 @@ fn messages_of_all_lengths_are_received_in_order_across_the_move() {
 #[test]
 fn a_violation_ends_a_connection_that_has_moved_with_a_terminate_message() {
     let _alone = alone();
-    let (a, b) = nodes();
+    let params = "lo 0 receive_wait_ms=0";
+    let (a, b) = (Node::new(params), Node::new(params));
     let (client, server) = connected(&a, &b);
     move_on(&client, &server);
     let from = a.memory(64);

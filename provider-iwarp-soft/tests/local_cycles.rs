@@ -7,7 +7,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::*;
+use rnic::*;
 use support::moved::is_moved;
 use support::testbed::{descriptors, mappings, wait_until};
 use support::*;

@@ -12,10 +12,10 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::*;
+use rnic::*;
 use support::scripted::{
     ASLEEP, CAN_PULL, Half, INLINE, KNOWN_ADDR, KNOWN_VALUE, Moved, REFERENCE, RELEASED, RING_LEN,
-    SKIP, WAITING, send_with, word,
+    SKIP, SUPPLIED, WAITING, send_with, word,
 };
 use support::testbed::{Testbed, descriptors, wait_until, with_testbed};
 use support::*;
@@ -84,12 +84,53 @@ fn bad_references() -> Vec<Attack<'static>> {
         62,
         vec![(target, 0xFFFF_FFFF), (target, 63)],
     );
-    add("address 0", 1, 64, vec![(0, 64)]);
-    add("address of the kernel", 1, 64, vec![(1 << 63, 64)]);
-    add("address that wraps", 1, 64, vec![(u64::MAX - 31, 64)]);
-    add("no address", 1, 64, vec![(0x5000, 64)]);
     add("longer than its receive", 1, 4096, vec![(target, 4096)]);
     attacks
+}
+
+/// Addresses of references that cannot be read: 0, of the kernel, one that wraps, and none.
+const UNREADABLE: [u64; 4] = [0, 1 << 63, u64::MAX - 31, 0x5000];
+/// The state of a reference that the victim has declined.
+const DECLINED: u64 = 6;
+
+#[test]
+fn a_reference_that_cannot_be_read_is_declined_and_used_only_when_it_is_supplied() {
+    with_testbed(|testbed| {
+        for address in UNREADABLE {
+            for supplies in [true, false] {
+                let victim = testbed.victim();
+                let memory = testbed.node().memory(128);
+                let mut moved = Moved::with_known_word(&victim);
+                victim.recv(1, &[memory.sge(0, 64)]);
+                let at = moved.tail;
+                moved.push_reference((1, 64), &[(address, 64)]);
+                moved.wake();
+                let shared = &moved.shared;
+                wait_until("the reference is not declined", || {
+                    let state = shared.ring_word(Half::Creator, at + 8);
+                    state.load(Ordering::Acquire) & 0xFFFF_FFFF == DECLINED
+                });
+                testbed.exchange(3);
+                assert!(victim.poll_all(&victim.recv_cq).is_empty());
+                if supplies {
+                    // The supply area is empty, so the payload is zero.
+                    let count = shared.control(Half::Creator, SUPPLIED);
+                    count.store(1, Ordering::Release);
+                    moved.wake();
+                    let done = victim.received();
+                    assert_eq!((done.status, done.byte_len), (WcStatus::Success, 64));
+                }
+                drop(moved);
+                victim.expect_end("unreadable");
+                if !supplies {
+                    assert_eq!(victim.received().status, WcStatus::Flushed);
+                }
+                assert_eq!(memory.copy(0, 128), [0; 128]);
+                drop(victim);
+                testbed.check("unreadable");
+            }
+        }
+    });
 }
 
 /// Attacks a victim after it has received `before` messages through the ring.
@@ -160,6 +201,8 @@ fn a_reference_in_a_state_that_it_cannot_have_ends_its_connection_only() {
             // The victim sleeps until the doorbell and finds the final state of the record. A
             // victim that polls may find it earlier, as a message like others.
             let victim = testbed.victim();
+            let memory = testbed.node().memory(64);
+            victim.recv(1, &[memory.sge(0, 64)]);
             let mut moved = Moved::new(&victim, |_| ());
             attack(&mut moved);
             assert_eq!(victim.event(), Event::Broken, "{state}");

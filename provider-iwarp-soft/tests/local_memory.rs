@@ -9,8 +9,8 @@ use std::io::Write;
 use std::process::Stdio;
 use std::time::Instant;
 
-use access_layer::rnic::*;
 use provider_iwarp_soft::{SoftCq, SoftQp};
+use rnic::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::process::OtherProcess;
 use support::testbed::{mappings, wait_until};

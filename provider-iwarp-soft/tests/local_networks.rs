@@ -7,7 +7,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use access_layer::rnic::*;
+use rnic::*;
 use support::networks::{FAR, FAR_V4, FarNetwork, NEAR, NEAR_LINK, connect_networks};
 use support::process::OtherProcess;
 use support::testbed::wait_until;

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::*;
+use rnic::*;
 use rustix::process::{Pid, Signal, kill_process};
 use support::process::{OtherProcess, is_so_in_child};
 use support::testbed::{alone, descriptors, mappings, wait_until};
@@ -43,7 +43,7 @@ fn other_process() {
     let mut out = [Completion::EMPTY; 16];
     loop {
         node.rnic.drive();
-        let count = node.rnic.poll_cq(&server.recv_cq, &mut out);
+        let count = server.poll(&server.recv_cq, &mut out);
         for done in &out[..count] {
             if done.status != WcStatus::Success {
                 continue;

@@ -8,7 +8,7 @@ mod support;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use access_layer::rnic::*;
+use rnic::*;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource as Limit, Rlimit, getrlimit, setrlimit};
 use support::scripted::{RING_LEN, Scripted, Shared, answer, hello, send_with, unix_address};
@@ -96,4 +96,29 @@ fn a_peer_that_connects_while_descriptors_are_exhausted_causes_no_busy_loop() {
     unix.set_read_timeout(Some(DEADLINE)).unwrap();
     send_with(&unix, &hello(token, RING_LEN), &[shared.fd.as_fd()]);
     assert_eq!(answer(&mut unix), Some(0));
+}
+
+/// A socket that connects later, which needs no descriptor.
+fn unconnected() -> std::os::fd::OwnedFd {
+    let flags = SocketFlags::CLOEXEC;
+    rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap()
+}
+
+#[test]
+fn silent_peers_that_use_up_the_descriptors_lose_their_slots() {
+    let _alone = alone();
+    let node = Node::new("lo 0 half_open_ms=20 mpa_timeout_ms=3600000");
+    let (_listener, port) = node.listen();
+    let sockets: Vec<_> = (0..20).map(|_| unconnected()).collect();
+    let highest = sockets.iter().map(std::os::fd::AsRawFd::as_raw_fd).max();
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let last = limited(Limit::Nofile, highest.unwrap() as u64 + 6, || {
+        for socket in &sockets {
+            rustix::net::connect(socket, &address).unwrap();
+        }
+        let request = hex("4d504120 49442052 65712046 72616d65 50010000");
+        rustix::io::write(&sockets[19], &request).unwrap();
+        node.recorder.request(7)
+    });
+    drop(last);
 }

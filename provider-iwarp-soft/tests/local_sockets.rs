@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsRawFd, IntoRawFd};
 
-use access_layer::rnic::*;
+use rnic::*;
 use support::moved::{has_moved, is_moved};
 use support::networks::{NEAR, NEAR_LINK, NEAR_V4, connect_networks};
 use support::testbed::{alone, wait_until};

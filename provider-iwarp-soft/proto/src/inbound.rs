@@ -26,7 +26,7 @@ pub enum Inbound<P> {
         place: P,
     },
     /// The peer has executed an atomic operation of ours. The engine stores the value in the memory
-    /// of the work request.
+    /// of the work request, and then calls [`crate::Connection::on_answer_stored`].
     AtomicResponse {
         /// The work request's token.
         token: u64,
@@ -43,6 +43,10 @@ pub enum Inbound<P> {
     /// The peer has ended the stream; stop sending and close. `None`: its Terminate message could
     /// not be decoded.
     Terminated(Option<PeerTerminate>),
+    /// The segment begins a message for which no receive is posted, and has had no effect. The
+    /// engine presents it again before any other segment, once a receive is posted. Only with
+    /// [`crate::Connection::wait_for_receives`].
+    Unready,
     /// The stream has already ended; the segment is ignored.
     Dropped,
 }
@@ -116,6 +120,15 @@ impl<P> Target<P> {
     }
 }
 
+/// The immediate data of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Immediate {
+    /// The eight bytes of Immediate Data (RFC 7306 section 6), as received.
+    OfWrite([u8; 8]),
+    /// The value that a Send carries between two ends of this implementation.
+    OfSend(u32),
+}
+
 /// A message that was received completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
@@ -131,13 +144,14 @@ pub enum Delivery {
         solicited: bool,
         /// The STag to invalidate before the consumer sees the completion (RFC 5040 section 5.5).
         invalidate: Option<Stag>,
-        /// The eight bytes of Immediate Data, as received.
-        immediate: Option<[u8; 8]>,
+        /// The immediate data of the message, if it has any.
+        immediate: Option<Immediate>,
     },
     /// An RDMA Write message has ended. By the standard the consumer does not see it.
     Write,
-    /// The answer to a read is complete. [`crate::Connection::poll_completion`] returns completions
-    /// in order.
+    /// The answer to a read is complete. The engine places the payload, and then calls
+    /// [`crate::Connection::on_answer_stored`]; [`crate::Connection::poll_completion`] returns
+    /// completions in order.
     Read {
         /// The read's token.
         token: u64,

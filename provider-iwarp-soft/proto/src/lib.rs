@@ -49,7 +49,7 @@ pub mod testing;
 mod tests;
 
 pub use connection::{CarrierError, Config, Connection, OwnOffer, StreamState};
-pub use inbound::{Delivery, Inbound, PeerTerminate, Placement, Target};
+pub use inbound::{Delivery, Immediate, Inbound, PeerTerminate, Placement, Target};
 pub use memory::{
     Access, InvalidateFault, MemoryTable, ProtectionFault, ReceiveBuffer, ReceiveQueue,
 };

@@ -55,6 +55,35 @@ pub enum TransmitPayload {
     },
 }
 
+impl TransmitPayload {
+    /// The number of bytes.
+    #[must_use]
+    pub const fn byte_len(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::WorkRequest { len, .. } | Self::ReadResponse { len, .. } => len as usize,
+        }
+    }
+
+    /// The `len` bytes from byte `skip` on, which are within the payload.
+    #[must_use]
+    pub fn part(self, skip: u32, len: u32) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::WorkRequest { token, offset, .. } => Self::WorkRequest {
+                token,
+                offset: offset.wrapping_add(skip),
+                len,
+            },
+            Self::ReadResponse { stag, to, .. } => Self::ReadResponse {
+                stag,
+                to: to.wrapping_add(u64::from(skip)),
+                len,
+            },
+        }
+    }
+}
+
 /// The unit whose last FPDU this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
@@ -107,11 +136,7 @@ impl TransmitFpdu {
     /// Bytes of payload.
     #[must_use]
     pub fn payload_len(&self) -> usize {
-        match self.payload {
-            TransmitPayload::None => 0,
-            TransmitPayload::WorkRequest { len, .. }
-            | TransmitPayload::ReadResponse { len, .. } => len as usize,
-        }
+        self.payload.byte_len()
     }
 
     /// The length of the DDP segment in bytes, payload included: the ULPDU length.

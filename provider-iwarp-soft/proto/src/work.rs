@@ -28,6 +28,14 @@ pub enum WorkKind {
         /// An STag of the peer to invalidate on delivery.
         invalidate: Option<Stag>,
     },
+    /// A Send with four bytes of immediate data, which only a peer of this implementation
+    /// understands.
+    SendImmediate {
+        /// The immediate data, in host order.
+        value: u32,
+        /// Raise a solicited event at the peer.
+        solicited: bool,
+    },
     /// Bytes into memory the peer has advertised.
     Write {
         /// The peer's STag.

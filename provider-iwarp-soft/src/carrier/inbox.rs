@@ -5,12 +5,12 @@
 
 use std::collections::VecDeque;
 
-use access_layer::rnic::{Completion, WcOpcode, WcStatus};
 use iwarp_proto::wire::rdmap::AtomicOp;
 use iwarp_proto::{
-    CarrierMessage, Connection, Delivery, Inbound, Placement, ProtocolError, ReceiveBuffer,
-    ReceiveQueue, Stag, Target, TerminateCode, UntaggedError,
+    Access, CarrierMessage, Connection, Delivery, Immediate, Inbound, Placement, ProtocolError,
+    ReceiveBuffer, ReceiveQueue, Stag, Target, TerminateCode, UntaggedError,
 };
+use rnic::{Completion, WcOpcode, WcStatus};
 
 use super::End;
 use crate::memory::{Bytes, MemoryAccess, MemoryTable, Stream, StreamMemory};
@@ -37,6 +37,9 @@ pub(crate) struct Inbox {
     invalidated: Vec<Stag>,
     /// Payload that was placed, in bytes, by any carrier.
     placed: u64,
+    /// True if the next segment begins a message for which no receive is posted. The carrier has
+    /// kept the segment and receives nothing before it.
+    is_unready: bool,
 }
 
 impl Default for Inbox {
@@ -48,6 +51,7 @@ impl Default for Inbox {
             messages: Vec::new(),
             invalidated: Vec::new(),
             placed: 0,
+            is_unready: false,
         }
     }
 }
@@ -79,6 +83,11 @@ impl Inbox {
     /// Payload that was placed, in bytes, by any carrier.
     pub(crate) fn placed(&self) -> u64 {
         self.placed
+    }
+
+    /// True if the next segment waits for a receive.
+    pub(crate) fn is_unready(&self) -> bool {
+        self.is_unready
     }
 
     pub(crate) fn has_messages(&self) -> bool {
@@ -136,6 +145,8 @@ pub(super) enum Accepted<'m> {
     Place(Placement<Bytes<'m>>),
     /// The segment is handled.
     Done,
+    /// The segment waits for a receive and must be presented again.
+    Unready,
 }
 
 impl<'m> Sinks<'m> {
@@ -157,24 +168,29 @@ impl<'m> Sinks<'m> {
         call(self.proto, &memory, &mut receives)
     }
 
-    /// Handles a complete segment.
+    /// Handles a complete segment. Returns false if the segment waits for a receive and must be
+    /// presented again.
     #[inline]
-    pub(super) fn handle_ulpdu(&mut self, ulpdu: &[u8]) -> Result<(), End> {
+    pub(super) fn handle_ulpdu(&mut self, ulpdu: &[u8]) -> Result<bool, End> {
         let checked =
             self.with_proto(|proto, memory, receives| proto.handle_ulpdu(ulpdu, memory, receives));
         match self.accept(checked)? {
             Accepted::Place(placement) => {
                 let payload = &ulpdu[placement.payload.clone()];
-                let mut at = 0;
+                let (mut at, mut is_placed) = (0, true);
                 self.place(&placement.target, payload.len(), |bytes| {
-                    bytes.write(&payload[at..at + bytes.len()]);
+                    is_placed &= bytes.write(&payload[at..at + bytes.len()]);
                     at += bytes.len();
                 })?;
+                if !is_placed {
+                    return Err(self.fail_place(&placement.target));
+                }
                 self.deliver(&placement);
             }
             Accepted::Done => {}
+            Accepted::Unready => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Acts on the protocol's result for a segment, except for its payload.
@@ -183,6 +199,7 @@ impl<'m> Sinks<'m> {
         &mut self,
         checked: Result<Inbound<Bytes<'m>>, ProtocolError>,
     ) -> Result<Accepted<'m>, End> {
+        self.inbox.is_unready = false;
         match checked {
             Ok(Inbound::Place(placement)) => return Ok(Accepted::Place(placement)),
             Ok(Inbound::Atomic { request, place }) => {
@@ -194,6 +211,10 @@ impl<'m> Sinks<'m> {
             }
             Ok(Inbound::Carrier(message)) => self.inbox.messages.push(message),
             Ok(Inbound::ReadRequest | Inbound::ReadyToReceive | Inbound::Dropped) => {}
+            Ok(Inbound::Unready) => {
+                self.inbox.is_unready = true;
+                return Ok(Accepted::Unready);
+            }
             Ok(Inbound::Terminated(terminate)) => return Err(End::Terminated(terminate)),
             Err(fault) => return Err(self.end_by_fault(fault)),
         }
@@ -264,15 +285,16 @@ impl<'m> Sinks<'m> {
     #[inline]
     pub(super) fn deliver<P>(&mut self, placement: &Placement<P>) {
         self.inbox.placed += placement.payload.len() as u64;
-        let Some(Delivery::Receive {
-            len,
-            solicited,
-            invalidate,
-            immediate,
-            ..
-        }) = placement.delivered
-        else {
-            return;
+        let (len, solicited, invalidate, immediate) = match placement.delivered {
+            Some(Delivery::Receive {
+                len,
+                solicited,
+                invalidate,
+                immediate,
+                ..
+            }) => (len, solicited, invalidate, immediate),
+            Some(Delivery::Read { .. }) => return self.proto.on_answer_stored(),
+            Some(Delivery::Write) | None => return,
         };
         if let Some(stag) = invalidate {
             self.memory.invalidate(stag);
@@ -281,10 +303,13 @@ impl<'m> Sinks<'m> {
         let Some(slot) = self.inbox.current.take() else {
             return;
         };
-        let opcode = match (invalidate, immediate) {
-            (Some(_), _) => WcOpcode::RecvInvalidate,
-            (_, Some(_)) => WcOpcode::RecvImmediate,
-            _ => WcOpcode::Recv,
+        let (opcode, immediate) = match (invalidate, immediate) {
+            (Some(_), _) => (WcOpcode::RecvInvalidate, None),
+            (_, Some(Immediate::OfWrite(bytes))) => {
+                (WcOpcode::RecvImmediate, Some(immediate_value(&bytes)))
+            }
+            (_, Some(Immediate::OfSend(value))) => (WcOpcode::RecvSendImmediate, Some(value)),
+            (None, None) => (WcOpcode::Recv, None),
         };
         self.completions.push(Completion {
             wr_id: slot.wr_id,
@@ -293,9 +318,22 @@ impl<'m> Sinks<'m> {
             status: WcStatus::Success,
             byte_len: len,
             invalidated: invalidate.map(|stag| stag.0),
-            immediate: immediate.map(|bytes| immediate_value(&bytes)),
+            immediate,
             notify: notify(slot.signalled, solicited, WcStatus::Success),
         });
+    }
+
+    /// Fails the operation whose target memory cannot be written.
+    #[cold]
+    pub(super) fn fail_place<P>(&mut self, target: &Target<P>) -> End {
+        match target {
+            Target::Untagged { .. } => self.fail_receive(),
+            Target::Tagged {
+                access: Access::ReadSink,
+                ..
+            } => self.fail_read_sink(),
+            Target::Tagged { .. } | Target::None => End::Fault(self.proto.fail_local()),
+        }
     }
 
     /// Fails the receive that is being filled, because its memory cannot be used.
@@ -316,16 +354,17 @@ impl<'m> Sinks<'m> {
 
     fn store_atomic(&mut self, token: u64, original: u64) -> Result<(), End> {
         let bytes = original.to_ne_bytes();
-        let mut at = 0;
+        let (mut at, mut is_placed) = (0, true);
         let (memory, pd) = (self.memory, self.stream.pd);
-        let is_stored = self.outstanding.get(token).is_some_and(|slot| {
+        let is_resolved = self.outstanding.get(token).is_some_and(|slot| {
             let range = (0, bytes.len());
             slot.sgl.for_each_piece(memory, pd, true, range, |piece| {
-                piece.write(&bytes[at..at + piece.len()]);
+                is_placed &= piece.write(&bytes[at..at + piece.len()]);
                 at += piece.len();
             })
         });
-        if is_stored {
+        if is_resolved && is_placed {
+            self.proto.on_answer_stored();
             return Ok(());
         }
         if let Some(slot) = self.outstanding.get_mut(token) {
@@ -335,7 +374,8 @@ impl<'m> Sinks<'m> {
     }
 
     fn execute_atomic(&mut self, op: AtomicOp, place: &Bytes<'_>) -> Result<u64, End> {
-        // No result means that the address is misaligned, although the tagged offset is aligned.
+        // No result means that the address is misaligned, although the tagged offset is aligned, or
+        // that the word is beyond the end of its file.
         place
             .update(|original| op.apply(original))
             .ok_or_else(|| End::Fault(self.proto.fail_local()))

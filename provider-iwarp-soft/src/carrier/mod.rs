@@ -126,8 +126,8 @@ pub(crate) trait Carrier: Debug + Send {
     /// Returns true if [`Self::submit`] may be called for a segment with a payload of this length.
     fn has_room(&mut self, payload_len: usize) -> bool;
 
-    /// Accepts a segment and copies its payload; the caller has checked the room. Once the
-    /// transport has accepted the segment, `report` is in [`Self::finished`].
+    /// Accepts a segment and copies its payload; the caller has checked the room, and that the copy
+    /// cannot fail. Once the transport has accepted the segment, `report` is in [`Self::finished`].
     fn submit(&mut self, segment: &TransmitFpdu, payload: &[Bytes<'_>], report: Report);
 
     /// Sends the submitted segments and the pending segments of `proto`, as far as the transport

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, RawFd};
 use std::sync::Arc;
 
-use access_layer::rnic::{ListenToken, SocketFault};
+use rnic::{ListenToken, SocketFault};
 
 use crate::adapter::Shared;
 use crate::engine::io;
@@ -18,7 +18,7 @@ pub struct SoftArmed {
     inbound: Arc<Inbound>,
 }
 
-access_layer::opaque_debug!(SoftArmed {});
+rnic::opaque_debug!(SoftArmed {});
 
 impl SoftArmed {
     /// Arms the reception of a request, and sends the complete final streaming message before a

@@ -3,11 +3,11 @@
 use std::os::fd::{AsFd, RawFd};
 use std::sync::Arc;
 
-use access_layer::rnic::{ConnectParams, RnicError, SocketFault};
 use host::threads::catch_panic;
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::fpdu;
 use iwarp_proto::{Config, Role};
+use rnic::{ConnectParams, RnicError, SocketFault};
 
 use crate::conn::Conn;
 use crate::engine::{Key, Source, io};
@@ -15,7 +15,7 @@ use crate::progress::conn_socket::ConnSocket;
 use crate::qp::{Effects, Link, Qp};
 use crate::socket::Socket;
 use crate::startup::attempt::{ConnectAttempt, Step};
-use access_layer::rnic::ConnectionEvent;
+use rnic::ConnectionEvent;
 
 impl Qp {
     /// Starts connecting over TCP.
@@ -161,6 +161,8 @@ impl Qp {
                 carriers: shared.config.local,
             });
         }
+        let waits = shared.config.receive_wait.is_some() && !negotiated.markers_rx;
+        conn.proto.wait_for_receives(waits);
         match conn.socket.open() {
             Ok(place) => conn.place = place,
             Err(error) => {

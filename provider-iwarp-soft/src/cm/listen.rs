@@ -5,18 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{ListenToken, RequestInfo as Request, Resource, RnicError};
 use host::locks::IgnorePoison as _;
 use iwarp_proto::mpa::{Progress, RequestInfo};
+use rnic::{ListenToken, RequestInfo as Request, Resource, RnicError};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt};
 
-use super::half_open::{HalfOpen, Room};
 use super::request::SoftRequest;
 use crate::adapter::Shared;
 use crate::engine::io::{self, Received};
 use crate::engine::{Interest, Key, NotWatched, Source, deadline_after};
 use crate::forking::NotInherited;
+use crate::half_open::{HalfOpen, Room};
 use crate::socket::Socket;
 use crate::startup::{STARTUP_MAX, own_socket, pieces_pause, responder};
 
@@ -97,6 +97,7 @@ impl Listener {
                 Ok(socket) => Inbound::start(self, Socket::own(socket)),
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
+                Err(Errno::MFILE | Errno::NFILE) if self.evict_oldest() => {}
                 Err(error) => {
                     // The connection stays in the backlog, so the socket stays readable.
                     tracing::warn!(%error, "accept failed");
@@ -106,6 +107,19 @@ impl Listener {
             }
         }
         self.arm();
+    }
+
+    /// Closes the oldest connection that has been silent for long, because there is no descriptor
+    /// for a new one. Returns false if there is none.
+    fn evict_oldest(&self) -> bool {
+        match self.half_open.oldest(self.shared.config.half_open_grace) {
+            Some(Room::InsteadOf(oldest)) => {
+                oldest.evict();
+                true
+            }
+            Some(Room::Free) => true,
+            Some(Room::At(_)) | None => false,
+        }
     }
 
     fn arm(&self) {

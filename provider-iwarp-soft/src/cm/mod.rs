@@ -2,12 +2,10 @@
 //!
 //! * [`connect`]: the connecting end, over a socket of the provider or of the consumer.
 //! * [`listen`]: services, and inbound connections that have not sent their complete request.
-//! * [`half_open`]: the limit on the number of those connections.
 //! * [`request`]: a request that was received and waits for `accept` or `reject`.
 //! * [`armed`]: a consumer's socket that waits for a request (Socket Service Point).
 
 pub(crate) mod armed;
 pub(crate) mod connect;
-mod half_open;
 pub(crate) mod listen;
 pub(crate) mod request;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{AcceptParams, RnicError};
 use iwarp_proto::mpa::{AcceptParams as Depths, RequestInfo, StartupError};
 use iwarp_proto::wire::mpa::StartupFrame;
 use iwarp_proto::{Role, mpa::Negotiated};
+use rnic::{AcceptParams, RnicError};
 
 use crate::adapter::Shared;
 use crate::engine::{Engine, Key, Source};
@@ -14,7 +14,7 @@ use crate::lingering::LingeringSocket;
 use crate::qp::{Effects, Link, Qp};
 use crate::socket::Socket;
 use crate::startup::{depth, ird_max, responder, send_whole};
-use access_layer::rnic::ConnectionEvent;
+use rnic::ConnectionEvent;
 
 /// The time for which a full socket may delay a start-up frame.
 const REPLY_PATIENCE: Option<Duration> = Some(Duration::from_secs(1));
@@ -32,7 +32,7 @@ pub struct SoftRequest {
     info: RequestInfo,
 }
 
-access_layer::opaque_debug!(SoftRequest { info });
+rnic::opaque_debug!(SoftRequest { info });
 
 impl SoftRequest {
     pub(super) fn new(shared: Arc<Shared>, socket: Socket, info: RequestInfo) -> Self {

@@ -1,7 +1,7 @@
 //! The carriers of a connection: TCP and, once the connection moves ([`super::moving`]), the local
 //! carrier. Each direction uses one at a time, and moves when the protocol says so.
 
-use access_layer::rnic::{Amount, Flow as Way, QpToken, Traffic, WcStatus, WhyTcp};
+use rnic::{Amount, Flow as Way, QpToken, Traffic, WcStatus, WhyTcp};
 
 use super::Conn;
 use super::moving::{Move, Owner};
@@ -36,7 +36,7 @@ impl Conn {
         let mut traffic = Traffic::default();
         let mut bytes = self.inbox.placed();
         if let Move::Local { carrier: local, .. } = &self.moving {
-            (traffic.ring, traffic.reference) = local.traffic();
+            (traffic.ring, traffic.reference, traffic.direct) = local.traffic();
             let local = traffic.ring.received.bytes + traffic.reference.received.bytes;
             bytes = bytes.saturating_sub(local);
             traffic.moved_sending = u64::from(self.proto.has_tx_moved());

@@ -44,6 +44,8 @@ pub(crate) enum Due {
     Repeat { left: u32 },
     /// Send the FIN, once everything before it is acknowledged.
     Finish,
+    /// End the wait of a message for its receive.
+    Receive,
     /// Abort a graceful disconnect that has made no progress since the timer was set.
     CheckProgress { since: Distance },
 }

@@ -16,8 +16,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use access_layer::rnic::WhyTcp;
 use iwarp_proto::{CarrierMessage, Role};
+use rnic::WhyTcp;
 
 use super::Conn;
 use crate::carrier::local::link::LocalCarrier;
@@ -165,11 +165,13 @@ impl Conn {
         }
     }
 
-    /// Called when the peer sends its segments by the local carrier from now on.
-    pub(crate) fn on_rx_moved(&mut self) -> Result<(), End> {
-        if self.local().is_none() {
+    /// Called when the peer sends its segments by the local carrier from now on, and may access
+    /// memory directly.
+    pub(crate) fn on_rx_moved(&mut self, own: Stream, table: &MemoryTable) -> Result<(), End> {
+        let Some(local) = self.local() else {
             return Err(End::Broken);
-        }
+        };
+        local.announce(table.published_at(), own);
         self.socket.on_moved(&mut self.place);
         if let Move::Local { carrier, .. } = &self.moving
             && self.proto.has_tx_moved()
@@ -192,11 +194,12 @@ impl Conn {
     }
 
     /// Ends the use of shared memory: the connection is over.
-    pub(crate) fn close_local(&mut self) {
+    pub(crate) fn close_local(&mut self, table: &MemoryTable) {
         match &mut self.moving {
             Move::Local { carrier, .. } => {
                 self.socket.unwatch(carrier.descriptor());
                 carrier.close();
+                table.keep_reference_holder(carrier.reference_holder());
             }
             Move::Requested(request) => self.socket.unwatch(request.conn.as_fd()),
             Move::Tcp | Move::Offered { .. } | Move::Stayed(_) => {}

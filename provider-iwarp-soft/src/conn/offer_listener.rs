@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -17,11 +16,13 @@ use crate::carrier::local::rendezvous::{
     Answer, HelloReceiver, Name, ReceivedHello, Refusal, Rendezvous, UnixConn, send_answer,
 };
 use crate::engine::{Engine, Interest, Key, Source};
+use crate::half_open::{HalfOpen, Room};
 
 /// The time that a connected process has to send its hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of connected processes that have not sent their hello. Further ones are refused.
-const PENDING_PEERS_MAX: usize = 256;
+/// Maximum number of connected processes that have not sent their hello. A further one replaces the
+/// oldest.
+const PENDING_PEERS_MAX: usize = 64;
 /// Maximum number of processes accepted before the engine serves its other sources.
 const ACCEPTS_MAX: usize = 32;
 /// The pause while connections cannot be accepted for lack of descriptors or memory.
@@ -40,10 +41,10 @@ struct OpenListener {
     key: Key,
     rendezvous: Rendezvous,
     offers: Mutex<HashMap<u64, Weak<dyn Owner>>>,
-    pending_peers: AtomicUsize,
+    pending_peers: HalfOpen<PendingPeer>,
 }
 
-access_layer::opaque_debug!(OfferListener {});
+rnic::opaque_debug!(OfferListener {});
 
 impl OfferListener {
     pub(crate) fn new(engine: Arc<Engine>, local_dir: Option<std::path::PathBuf>) -> Self {
@@ -88,7 +89,7 @@ impl OfferListener {
             key: self.engine.new_key(),
             rendezvous,
             offers: Mutex::default(),
-            pending_peers: AtomicUsize::new(0),
+            pending_peers: HalfOpen::new(),
         });
         let ended = |_| io::Error::other("the engine has ended");
         self.engine
@@ -105,14 +106,27 @@ impl OpenListener {
     /// Accepts the waiting processes, up to a limit.
     fn accept_some(self: &Arc<Self>) -> io::Result<()> {
         for _ in 0..ACCEPTS_MAX {
-            let Some(unix) = self.rendezvous.accept()? else {
-                break;
-            };
-            if self.pending_peers.load(Ordering::Relaxed) < PENDING_PEERS_MAX {
-                PendingPeer::begin(self, unix);
+            match self.rendezvous.accept() {
+                Ok(Some(unix)) => {
+                    let room = self.pending_peers.room(PENDING_PEERS_MAX, Duration::ZERO);
+                    Self::make(room);
+                    PendingPeer::begin(self, unix);
+                }
+                Ok(None) => break,
+                Err(error) => match self.pending_peers.oldest(Duration::ZERO) {
+                    Some(room) => Self::make(room),
+                    None => return Err(error),
+                },
             }
         }
         Ok(())
+    }
+
+    /// Ends the oldest process, if a new one replaces it.
+    fn make(room: Room<PendingPeer>) {
+        if let Room::InsteadOf(oldest) = room {
+            oldest.end();
+        }
     }
 
     fn listen(&self, key: Key) {
@@ -147,6 +161,7 @@ impl Source for OpenListener {
 /// A process that has connected and has not sent its hello.
 struct PendingPeer {
     place: Arc<OpenListener>,
+    key: Key,
     state: Mutex<Option<(UnixConn, HelloReceiver)>>,
 }
 
@@ -156,18 +171,20 @@ impl PendingPeer {
         let key = engine.new_key();
         let pending_peer = Arc::new(Self {
             place: place.clone(),
+            key,
             state: Mutex::new(Some((unix, HelloReceiver::default()))),
         });
-        place.pending_peers.fetch_add(1, Ordering::Relaxed);
         if engine.enlist(key, pending_peer.clone()).is_err() {
             return;
         }
+        place.pending_peers.add(key, &pending_peer);
         engine.set_deadline(key, Some(Instant::now() + HELLO_TIMEOUT));
-        pending_peer.receive(key, true);
+        pending_peer.receive(true);
     }
 
     /// Receives the available part of the hello. Waits for the rest if it is incomplete.
-    fn receive(&self, key: Key, is_first: bool) {
+    fn receive(&self, is_first: bool) {
+        let key = self.key;
         let mut state = lock(&self.state);
         let Some((unix, receiver)) = &mut *state else {
             return;
@@ -189,7 +206,7 @@ impl PendingPeer {
                     if !is_first {
                         engine.unwatch(unix.as_fd());
                     }
-                    engine.delist(key);
+                    self.delist();
                     self.adopt(&hello, memory, unix);
                 }
                 return;
@@ -197,7 +214,7 @@ impl PendingPeer {
             ReceivedHello::Bad => {}
         }
         drop(state);
-        self.end(key);
+        self.end();
     }
 
     fn adopt(
@@ -218,33 +235,33 @@ impl PendingPeer {
         }
     }
 
-    fn end(&self, key: Key) {
+    fn end(&self) {
         if let Some((unix, _)) = lock(&self.state).take() {
             self.place.engine.unwatch(unix.as_fd());
         }
-        self.place.engine.delist(key);
+        self.delist();
+    }
+
+    fn delist(&self) {
+        self.place.engine.delist(self.key);
+        // The listener never waits for a free place.
+        let _ = self.place.pending_peers.remove(self.key);
     }
 }
 
 impl Source for PendingPeer {
-    fn on_ready(self: Arc<Self>, key: Key, _readable: bool, _writable: bool) {
-        self.receive(key, false);
+    fn on_ready(self: Arc<Self>, _key: Key, _readable: bool, _writable: bool) {
+        self.receive(false);
     }
 
-    fn on_deadline(self: Arc<Self>, key: Key) {
-        self.end(key);
-    }
-}
-
-impl Drop for PendingPeer {
-    fn drop(&mut self) {
-        self.place.pending_peers.fetch_sub(1, Ordering::Relaxed);
+    fn on_deadline(self: Arc<Self>, _key: Key) {
+        self.end();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use access_layer::rnic::Rnic;
+    use rnic::Rnic;
 
     use super::*;
     use crate::qp::Link;

@@ -25,12 +25,11 @@ use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{Resource, RnicError};
 use host::locks::IgnorePoison as _;
 use poller::Poller;
+use rnic::{Resource, RnicError};
 use rustix::event::epoll::EventData;
 use rustix::io::Errno;
 use timer::Timers;
@@ -80,7 +79,7 @@ pub(crate) trait Source: Send + Sync {
 pub(crate) struct Engine {
     poller: Poller,
     table: Mutex<Table>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<host::threads::Thread>>,
     stop: AtomicBool,
     next_key: AtomicUsize,
     /// The number of sockets whose connections are over and whose peers have not closed yet.
@@ -237,10 +236,9 @@ impl Engine {
         let thread = self.thread.lock().ignore_poison().take();
         if let Some(thread) = thread
             // An upcall that closes the adapter runs on the thread that would be joined.
-            && thread.thread().id() != std::thread::current().id()
-            && thread.join().is_err()
+            && !thread.is_current()
         {
-            tracing::error!("the engine thread panicked");
+            thread.join();
         }
         let table = std::mem::take(&mut *self.lock());
         drop(table);
@@ -251,7 +249,7 @@ impl Engine {
     }
 }
 
-access_layer::opaque_debug!(Engine { stop });
+rnic::opaque_debug!(Engine { stop });
 
 /// The error of a call that opens a descriptor.
 pub(crate) fn no_descriptor(error: Errno) -> RnicError {

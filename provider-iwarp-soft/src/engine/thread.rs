@@ -1,38 +1,24 @@
 //! The engine's thread.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Barrier};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{Resource, RnicError};
-use host::threads::{catch_panic, spawn_quiet};
+use host::threads::{Thread, catch_panic, spawn_quiet};
+use rnic::{Resource, RnicError};
 use rustix::io::Errno;
 
 use super::Engine;
 use super::poller::{Poller, Ready, readiness};
-use crate::pool::Staging;
 
 /// The time for which an engine that ends waits for the peers of connections that have ended:
 /// closing a socket with unread data would turn a graceful close into a reset.
 const LAST_MOMENT: Duration = Duration::from_millis(250);
 
 /// Starts the thread, which receives none of the consumer's signals.
-///
-/// Returns once the thread runs. By then the C library has allocated the thread's thread-local
-/// data. Without memory for this data the library ends the process, which must not happen to a
-/// consumer that runs out of memory after this call.
-pub(super) fn spawn(engine: Arc<Engine>) -> Result<JoinHandle<()>, RnicError> {
-    let runs = Arc::new(Barrier::new(2));
-    let started = Arc::clone(&runs);
-    let thread = spawn_quiet("iwarp-engine", move || {
-        Staging::prepare_thread();
-        started.wait();
-        Worker::new(engine).run();
-    });
-    let thread = thread.map_err(|_| RnicError::NoResources(Resource::Memory))?;
-    runs.wait();
-    Ok(thread)
+pub(super) fn spawn(engine: Arc<Engine>) -> Result<Thread, RnicError> {
+    let thread = spawn_quiet("iwarp-engine", move || Worker::new(engine).run());
+    thread.map_err(|_| RnicError::NoResources(Resource::Memory))
 }
 
 struct Worker {

@@ -2,10 +2,17 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use access_layer::rnic::{Access, QpToken, RegisterMr};
 use iwarp_proto::ProtectionFault;
+use rnic::{Access, QpToken, RegisterMr};
 
+use super::mapping::Backing;
 use super::{Stream, WindowBind};
+
+/// The rights of a published entry.
+const REMOTE_WRITE: u64 = 1;
+const REMOTE_READ: u64 = 2;
+/// The entry belongs to one queue pair.
+const ONLY: u64 = 4;
 
 /// The kind of an entry.
 #[derive(Debug)]
@@ -18,10 +25,12 @@ pub(super) enum Kind {
 
 /// A range of this process's memory under an STag.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub(super) kind: Kind,
     /// The region to which a window is bound.
-    pub(super) region: Option<u32>,
+    pub(crate) region: Option<u32>,
+    /// True if a window was bound to this region.
+    pub(super) has_windows: bool,
     pub(super) pd: u32,
     /// The only queue pair whose peer may use the entry; `None` for all of the domain.
     only: Option<QpToken>,
@@ -29,21 +38,24 @@ pub(super) struct Entry {
     /// Address of the first byte.
     start: u64,
     len: u64,
-    /// Tagged offset of the first byte: `start`, or 0 where offsets count from 0.
+    pub(super) backing: Backing,
+    /// Tagged offset of the first byte: `start`, unless the consumer has chosen another one.
     offset: u64,
 }
 
 impl Entry {
-    pub(super) fn region(pd: u32, request: &RegisterMr) -> Self {
+    pub(super) fn region(pd: u32, request: &RegisterMr, backing: Backing) -> Self {
         Self {
             kind: Kind::Region,
             region: None,
+            has_windows: false,
             pd,
             only: None,
             access: request.access,
             start: request.addr,
             len: request.len,
-            offset: if request.zero_based { 0 } else { request.addr },
+            backing,
+            offset: request.iova.unwrap_or(request.addr),
         }
     }
 
@@ -54,13 +66,74 @@ impl Entry {
         Self {
             kind,
             region: None,
+            has_windows: false,
             pd,
             only: None,
             access: Access::default(),
             start: 0,
             len: 0,
+            backing: Backing::Anonymous,
             offset: 0,
         }
+    }
+
+    /// Returns the words by which a peer that reads them knows this entry.
+    pub(super) fn emit(&self) -> [u64; 6] {
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let flags = flag(self.access.remote_write, REMOTE_WRITE)
+            | flag(self.access.remote_read, REMOTE_READ)
+            | flag(self.only.is_some(), ONLY);
+        let region = u64::from(self.region.unwrap_or(0));
+        [
+            region << 32 | u64::from(self.pd),
+            flags,
+            self.only.map_or(0, |only| only.0),
+            self.start,
+            self.len,
+            self.offset,
+        ]
+    }
+
+    /// Returns the entry of these words, which a peer may have chosen.
+    pub(super) fn parse([ids, flags, only, start, len, offset]: [u64; 6]) -> Self {
+        let region = (ids >> 32) as u32;
+        Self {
+            kind: Kind::Region,
+            region: (region != 0).then_some(region),
+            pd: ids as u32,
+            only: (flags & ONLY != 0).then_some(QpToken(only)),
+            access: Access {
+                remote_write: flags & REMOTE_WRITE != 0,
+                remote_read: flags & REMOTE_READ != 0,
+                ..Access::default()
+            },
+            start,
+            len,
+            backing: Backing::Anonymous,
+            offset,
+            has_windows: false,
+        }
+    }
+
+    /// Returns the address of `len` bytes from tagged offset `to`, if the stream's peer has this
+    /// access to them.
+    pub(crate) fn check(
+        &self,
+        stream: Stream,
+        access: iwarp_proto::Access,
+        to: u64,
+        len: u32,
+    ) -> Result<*mut u8, ProtectionFault> {
+        if !self.is_valid() {
+            return Err(ProtectionFault::InvalidStag);
+        }
+        if !self.belongs_to(stream) {
+            return Err(ProtectionFault::NotAssociated);
+        }
+        if !self.grants(access) {
+            return Err(ProtectionFault::AccessViolation);
+        }
+        self.range(to, len)
     }
 
     /// Returns the part of this region to which a window is bound, if the region covers the part
@@ -80,12 +153,18 @@ impl Entry {
                 valid: AtomicBool::new(true),
             },
             region: Some(bind.region),
+            has_windows: false,
             pd,
             only: bind.only,
             access: wants,
             start,
             len: u64::from(bind.range.len),
-            offset: if bind.zero_based { 0 } else { start },
+            backing: self.backing,
+            offset: match (bind.zero_based, self.offset) {
+                (true, _) => 0,
+                (false, 0) => start,
+                (false, _) => bind.range.addr,
+            },
         })
     }
 
@@ -131,7 +210,8 @@ impl Entry {
             return Err(ProtectionFault::Bounds);
         }
         Ok(std::ptr::with_exposed_provenance_mut(
-            (self.start + skip) as usize,
+            // An entry of a peer may wrap.
+            self.start.wrapping_add(skip) as usize,
         ))
     }
 }

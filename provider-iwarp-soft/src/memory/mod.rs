@@ -3,8 +3,9 @@
 //! # Guarantees
 //!
 //! * Registration neither pins nor touches memory; it is an entry in a table. Memory that is not
-//!   mapped at that time is refused ([`mapping`]); memory that is unmapped later is the consumer's
-//!   fault.
+//!   mapped at that time, or lacks the right that the region grants, is refused ([`mapping`]).
+//!   Memory that is unmapped later, or loses a right, is the consumer's fault. The end of a mapped
+//!   file may change later: copies of memory of files are made by the kernel, and may fail.
 //! * An access holds the table's read lock from its check to its last byte, or pins its
 //!   registrations ([`pins`]). Deregistration takes the write lock and waits for pins, so when it
 //!   returns no byte is read or written any more (RFC 5042 section 6.3.3).
@@ -27,21 +28,31 @@ mod copy;
 mod entry;
 mod mapping;
 mod pins;
+mod published;
 mod random;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
-use access_layer::rnic::{Access, QpToken, RegisterMr, Resource, RnicError, Sge};
 use iwarp_proto::{InvalidateFault, ProtectionFault, Stag};
+use rnic::{Access, QpToken, RegisterMr, Resource, RnicError, Sge};
 
 pub(crate) use copy::{Bytes, TAIL, write_late};
-use entry::{Entry, Kind};
+pub(crate) use entry::Entry;
+use entry::Kind;
 use host::locks::{IgnorePoison as _, lock};
-pub(crate) use mapping::is_mapped;
+use mapping::Mappings;
+pub(crate) use mapping::is_readable;
 use pins::{Pinned, Pins};
+use published::PublishedTable;
+#[cfg(test)]
+pub(crate) use published::forge_published;
+pub(crate) use published::{BUCKET_LEN, Bucket, bucket_at, find as find_published};
 use random::RandomStags;
+
+/// The number of low bits of a window's STag that a consumer may choose.
+const CHOSEN_BITS: u32 = 8;
 
 /// The highest number of regions, and of windows, of one RNIC.
 pub(crate) const REGION_MAX: u32 = 1 << 20;
@@ -50,16 +61,21 @@ pub(crate) const REGION_MAX: u32 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct MemoryTable {
     table: RwLock<Table>,
-    /// Connections whose peers read registered memory by reference.
+    /// Connections whose peers access registered memory directly.
     reference_holders: Mutex<Vec<Weak<dyn ReferenceHolder>>>,
+    /// Connections that have ended while their peers were accessing memory.
+    ended_holders: Mutex<Vec<Arc<dyn ReferenceHolder>>>,
     /// Registrations that are written while the table is not open.
     pins: Pins,
+    mappings: Mappings,
 }
 
 #[derive(Debug)]
 struct Table {
     /// The entries by STag. A reserved STag has an entry that grants nothing.
     entries: HashMap<u32, Entry, BuildHasherDefault<StagHasher>>,
+    /// The entries that grant access, for peers that read this table.
+    published: Option<PublishedTable>,
     windows: HashMap<WindowId, WindowStags>,
     windows_created: u64,
     random: RandomStags,
@@ -93,6 +109,8 @@ pub(crate) struct WindowBind {
     pub(crate) range: Sge,
     pub(crate) access: Access,
     pub(crate) zero_based: bool,
+    /// True if the bind fails while the window is bound.
+    pub(crate) is_first: bool,
     /// The only queue pair whose peer may use the window.
     pub(crate) only: Option<QpToken>,
 }
@@ -104,41 +122,59 @@ pub(crate) struct Stream {
     pub(crate) qp: QpToken,
 }
 
-/// An object whose peer reads registered memory directly.
+/// An object whose peer reads and writes registered memory directly.
 pub(crate) trait ReferenceHolder: std::fmt::Debug + Send + Sync {
-    /// Returns when no peer reads memory of this registration any more, and none can begin to.
+    /// Returns when the peer accesses memory of this registration no more, and cannot begin to.
     fn revoke(&self, stag: Stag);
+
+    /// Returns true while the peer may be accessing memory.
+    fn is_in_use(&self) -> bool;
 }
 
 impl MemoryTable {
     /// Creates an empty table.
-    pub(crate) fn new() -> Self {
-        Self {
+    pub(crate) fn new() -> Result<Self, RnicError> {
+        Ok(Self {
             table: RwLock::new(Table {
                 entries: HashMap::default(),
+                published: PublishedTable::new().ok(),
                 windows: HashMap::new(),
                 windows_created: 0,
                 random: RandomStags::new(),
             }),
             reference_holders: Mutex::default(),
+            ended_holders: Mutex::default(),
             pins: Pins::default(),
-        }
+            mappings: Mappings::open()?,
+        })
     }
 
     /// Registers a region for one protection domain and returns its STag.
     pub(crate) fn register(&self, pd: u32, request: &RegisterMr) -> Result<Stag, RnicError> {
+        let access = request.access;
+        let write = access.local_write || access.remote_write || access.remote_atomic;
+        let backing = self.mappings.check(request.addr, request.len, write)?;
         let mut table = self.write();
         if table.entries.len() >= REGION_MAX as usize {
             return Err(RnicError::NoResources(Resource::MemoryRegion));
         }
-        table.insert(Entry::region(pd, request))
+        table.insert(Entry::region(pd, request, backing))
     }
 
-    /// Removes a region. No access to it is in progress when this returns, by this process or by a
-    /// peer that reads it by reference.
+    /// Removes a region, and ends the bindings of windows to it. No access to it is in progress
+    /// when this returns, by this process or by a peer that reads it by reference.
     pub(crate) fn remove(&self, stag: Stag) {
-        self.write().entries.remove(&stag.0);
+        let mut table = self.write();
+        let removed = table.take(stag.0);
+        let bound: Vec<u32> = match removed.is_some_and(|region| region.has_windows) {
+            true => table.end_windows_of(stag.0),
+            false => Vec::new(),
+        };
+        drop(table);
         self.end_references(stag);
+        for window in bound {
+            self.end_references(Stag(window));
+        }
     }
 
     /// Ends the references through an STag that is no longer in the table, and waits for pins.
@@ -154,7 +190,7 @@ impl MemoryTable {
     /// completes. No access through the window is in progress when this returns.
     pub(crate) fn end_invalidated(&self, stag: Stag) {
         // An access that has resolved the STag before may still be in progress, or add a reference.
-        drop(self.write());
+        self.write().unpublish(stag.0);
         self.end_references(stag);
     }
 
@@ -165,11 +201,21 @@ impl MemoryTable {
         reference_holders.push(Arc::downgrade(reference_holder));
     }
 
+    /// Keeps a reference holder whose connection has ended until its peer accesses no memory.
+    pub(crate) fn keep_reference_holder(&self, reference_holder: Arc<dyn ReferenceHolder>) {
+        let mut ended = lock(&self.ended_holders);
+        ended.retain(|it| it.is_in_use());
+        if reference_holder.is_in_use() {
+            ended.push(reference_holder);
+        }
+    }
+
     fn reference_holders(&self) -> Vec<Arc<dyn ReferenceHolder>> {
-        lock(&self.reference_holders)
-            .iter()
-            .filter_map(Weak::upgrade)
-            .collect()
+        let mut ended = lock(&self.ended_holders);
+        ended.retain(|it| it.is_in_use());
+        let open = lock(&self.reference_holders);
+        let open = open.iter().filter_map(Weak::upgrade);
+        open.chain(ended.iter().cloned()).collect()
     }
 
     /// Creates a window that is not bound and has no STag.
@@ -197,7 +243,7 @@ impl MemoryTable {
             return;
         };
         for stag in stags.reserved.iter().chain(&stags.current) {
-            table.entries.remove(stag);
+            table.take(*stag);
         }
         drop(table);
         if let Some(stag) = stags.current {
@@ -218,6 +264,52 @@ impl MemoryTable {
             stags.reserved.push(stag.0);
         }
         Ok(Window { stag, id })
+    }
+
+    /// Reserves an STag for a window whose binds choose the last eight bits of theirs.
+    pub(crate) fn window_key(&self, id: WindowId) -> Result<Stag, RnicError> {
+        self.next_window(id).map(|window| window.stag)
+    }
+
+    /// Reserves an STag that the consumer has chosen for the next bind of a window. The window must
+    /// have a reserved STag with the same upper bits, or must have been bound to one.
+    pub(crate) fn chosen_window(&self, id: WindowId, key: u32) -> Result<Window, RnicError> {
+        const UNKNOWN: RnicError = RnicError::InvalidArgument("the key is not one of the window");
+        let mut table = self.write();
+        let Table {
+            entries, windows, ..
+        } = &mut *table;
+        let owner = windows.get_mut(&id).ok_or(UNKNOWN)?;
+        let mut own = owner.reserved.iter().chain(&owner.current);
+        if !own.any(|stag| (stag ^ key) >> CHOSEN_BITS == 0) {
+            return Err(UNKNOWN);
+        }
+        if !owner.reserved.contains(&key) {
+            if entries.contains_key(&key) {
+                return Err(UNKNOWN);
+            }
+            entries.insert(key, Entry::unbound_window(owner.pd));
+            owner.reserved.push(key);
+        }
+        Ok(Window {
+            stag: Stag(key),
+            id,
+        })
+    }
+
+    /// Ends the binding of a window of this stream's domain. No access through the window is in
+    /// progress when this returns. Returns `false` if `stag` is not the key of a bound window.
+    pub(crate) fn invalidate_local(&self, stream: Stream, stag: Stag) -> bool {
+        let memory = self.access();
+        let is_bound = memory.check_invalidate(stream, stag).is_ok();
+        if is_bound {
+            memory.invalidate(stag);
+        }
+        drop(memory);
+        if is_bound {
+            self.end_invalidated(stag);
+        }
+        is_bound
     }
 
     /// Frees the STag of a bind that was not posted.
@@ -249,14 +341,21 @@ impl MemoryTable {
                 .and_then(|region| region.part(pd, bind)),
             None => Some(Entry::unbound_window(pd)),
         };
+        let is_bound = |stag: u32| entries.get(&stag).is_some_and(Entry::is_valid);
+        if bind.is_some_and(|bind| bind.is_first) && owner.current.is_some_and(is_bound) {
+            return false;
+        }
         let Some(bound) = bound.filter(|_| owner.take_reserved(window.stag)) else {
             return false;
         };
+        if let Some(region) = bind.and_then(|bind| entries.get_mut(&bind.region)) {
+            region.has_windows = true;
+        }
         let former = owner.current.replace(window.stag.0);
         if let Some(former) = former {
-            entries.remove(&former);
+            table.take(former);
         }
-        entries.insert(window.stag.0, bound);
+        table.put(window.stag.0, bound);
         drop(table);
         if let Some(former) = former {
             self.end_references(Stag(former));
@@ -273,8 +372,18 @@ impl MemoryTable {
 
     /// Keeps registrations of the open table in use until the result is dropped, although the table
     /// is closed before. Their deregistration waits, and nothing else does.
-    pub(crate) fn pin(&self, _open: &MemoryAccess<'_>, stags: Vec<Stag>) -> Pinned<'_> {
+    pub(crate) fn pin(
+        &self,
+        _open: &MemoryAccess<'_>,
+        stags: impl IntoIterator<Item = Stag>,
+    ) -> Pinned<'_> {
         self.pins.pin(stags)
+    }
+
+    /// The address of the table that peers read; 0 if there is none.
+    pub(crate) fn published_at(&self) -> u64 {
+        let table = self.table.read().ignore_poison();
+        table.published.as_ref().map_or(0, PublishedTable::addr)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Table> {
@@ -287,8 +396,48 @@ impl Table {
     fn insert(&mut self, entry: Entry) -> Result<Stag, RnicError> {
         let entries = &self.entries;
         let stag = self.random.draw(|stag| entries.contains_key(&stag))?;
-        self.entries.insert(stag, entry);
+        self.put(stag, entry);
         Ok(Stag(stag))
+    }
+
+    fn put(&mut self, stag: u32, entry: Entry) {
+        if let Some(published) = &mut self.published
+            && entry.is_valid()
+        {
+            published.put(stag, &entry);
+        }
+        self.entries.insert(stag, entry);
+    }
+
+    fn take(&mut self, stag: u32) -> Option<Entry> {
+        self.unpublish(stag);
+        self.entries.remove(&stag)
+    }
+
+    fn unpublish(&mut self, stag: u32) {
+        if let Some(published) = &mut self.published {
+            published.remove(stag);
+        }
+    }
+}
+
+impl Table {
+    /// Ends the bindings of all windows to a region, and returns their STags.
+    fn end_windows_of(&mut self, region: u32) -> Vec<u32> {
+        let bound = self.entries.iter().filter(|(_, entry)| {
+            let is_part = entry.region == Some(region);
+            is_part && entry.is_valid()
+        });
+        let bound: Vec<u32> = bound
+            .map(|(stag, entry)| {
+                entry.invalidate();
+                *stag
+            })
+            .collect();
+        for window in &bound {
+            self.unpublish(*window);
+        }
+        bound
     }
 }
 
@@ -350,7 +499,7 @@ impl MemoryAccess<'_> {
         let start = entry.range(sge.addr, sge.len).ok()?;
         // SAFETY: the range lies within a registration that cannot go away while `self` holds the
         // read lock, and a consumer keeps registered memory mapped (DAT 2.0 section 6.6).
-        Some(unsafe { Bytes::new(start, sge.len as usize) })
+        Some(unsafe { Bytes::new(start, sge.len as usize, entry.backing) })
     }
 
     /// Resolves a tagged range, checked in the order of RFC 5040 section 7.2 and RFC 5041 section
@@ -364,18 +513,9 @@ impl MemoryAccess<'_> {
         len: u32,
     ) -> Result<Bytes<'_>, ProtectionFault> {
         let entry = self.entry(stag.0).ok_or(ProtectionFault::InvalidStag)?;
-        if !entry.is_valid() {
-            return Err(ProtectionFault::InvalidStag);
-        }
-        if !entry.belongs_to(stream) {
-            return Err(ProtectionFault::NotAssociated);
-        }
-        if !entry.grants(access) {
-            return Err(ProtectionFault::AccessViolation);
-        }
-        let start = entry.range(to, len)?;
+        let start = entry.check(stream, access, to, len)?;
         // SAFETY: the range lies within a registration, see `local`.
-        Ok(unsafe { Bytes::new(start, len as usize) })
+        Ok(unsafe { Bytes::new(start, len as usize, entry.backing) })
     }
 
     /// Checks whether the peer may invalidate an STag: only those of windows, because several

@@ -4,7 +4,7 @@
 //! those that it has (RFC 5042 section 6.1.1). The kernel returns many words at a time, because a
 //! system call for each would cost more than the rest of a registration.
 
-use access_layer::rnic::{Resource, RnicError};
+use rnic::{Resource, RnicError};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// The number of words of one system call. The kernel never returns fewer than 256 bytes, and is

@@ -14,7 +14,7 @@ fn register(table: &MemoryTable, pd: u32, bytes: &mut [u8], access: Access) -> S
         addr: bytes.as_mut_ptr().expose_provenance() as u64,
         len: bytes.len() as u64,
         access,
-        zero_based: false,
+        iova: None,
     };
     table.register(pd, &request).unwrap()
 }
@@ -31,6 +31,7 @@ fn bind_to(range: Sge) -> WindowBind {
         range,
         access: ALL,
         zero_based: false,
+        is_first: false,
         only: None,
     }
 }
@@ -51,7 +52,7 @@ fn stream(pd: u32) -> Stream {
 
 #[test]
 fn remote_access_is_checked_in_order() {
-    let table = MemoryTable::new();
+    let table = MemoryTable::new().unwrap();
     let mut bytes = vec![0; 100];
     let base = bytes.as_mut_ptr() as u64;
     let stag = register(&table, 1, &mut bytes, ALL);
@@ -83,7 +84,7 @@ fn remote_access_is_checked_in_order() {
 
 #[test]
 fn local_segments_need_domain_right_and_range() {
-    let table = MemoryTable::new();
+    let table = MemoryTable::new().unwrap();
     let mut bytes = vec![0; 64];
     let base = bytes.as_mut_ptr() as u64;
     let no_write = Access {
@@ -107,18 +108,18 @@ fn local_segments_need_domain_right_and_range() {
 
 #[test]
 fn zero_based_regions_count_from_zero() {
-    let table = MemoryTable::new();
+    let table = MemoryTable::new().unwrap();
     let mut bytes = vec![0_u8; 16];
     let request = RegisterMr {
         addr: bytes.as_mut_ptr().expose_provenance() as u64,
         len: 16,
         access: ALL,
-        zero_based: true,
+        iova: Some(0),
     };
     let stag = table.register(1, &request).unwrap();
     let open = table.access();
     let found = open.remote(stream(1), Wire::RemoteWrite, stag, 4, 3);
-    found.unwrap().write(b"abc");
+    assert!(found.unwrap().write(b"abc"));
     let by_address = open.remote(stream(1), Wire::RemoteWrite, stag, request.addr, 1);
     assert!(by_address.is_err());
     assert_eq!(&bytes[..8], b"\0\0\0\0abc\0");
@@ -126,7 +127,7 @@ fn zero_based_regions_count_from_zero() {
 
 #[test]
 fn a_removed_stag_is_invalid_and_not_the_next_one() {
-    let table = MemoryTable::new();
+    let table = MemoryTable::new().unwrap();
     let mut bytes = vec![0; 8];
     let stag = register(&table, 1, &mut bytes, ALL);
     table.remove(stag);
@@ -142,7 +143,7 @@ fn a_removed_stag_is_invalid_and_not_the_next_one() {
 
 #[test]
 fn thousands_of_regions_are_found_again() {
-    let table = MemoryTable::new();
+    let table = MemoryTable::new().unwrap();
     let mut bytes = vec![0; 8];
     let stags: Vec<_> = (0..5000)
         .map(|_| register(&table, 1, &mut bytes, ALL))
@@ -167,7 +168,7 @@ fn thousands_of_regions_are_found_again() {
 
 #[test]
 fn windows_have_the_range_of_their_last_bind() {
-    let table = MemoryTable::new();
+    let table = MemoryTable::new().unwrap();
     let mut bytes = vec![0; 100];
     let base = bytes.as_mut_ptr() as u64;
     let local = Access {
@@ -216,11 +217,15 @@ impl ReferenceHolder for EndedReferences {
     fn revoke(&self, stag: Stag) {
         lock(&self.0).push(stag);
     }
+
+    fn is_in_use(&self) -> bool {
+        false
+    }
 }
 
 #[test]
 fn references_end_with_the_bind_and_with_the_region() {
-    let table = MemoryTable::new();
+    let table = MemoryTable::new().unwrap();
     let ended = Arc::new(EndedReferences::default());
     let holder: Arc<dyn ReferenceHolder> = ended.clone();
     table.add_reference_holder(&holder);
@@ -244,7 +249,7 @@ fn references_end_with_the_bind_and_with_the_region() {
 
 #[test]
 fn a_bind_of_a_removed_window_does_nothing_to_other_windows() {
-    let table = MemoryTable::new();
+    let table = MemoryTable::new().unwrap();
     let removed = table.create_window(1).unwrap();
     let late = table.next_window(removed).unwrap();
     table.remove_window(removed);
@@ -256,7 +261,7 @@ fn a_bind_of_a_removed_window_does_nothing_to_other_windows() {
 
 #[test]
 fn binds_are_carried_out_in_any_order_and_each_at_most_once() {
-    let table = MemoryTable::new();
+    let table = MemoryTable::new().unwrap();
     let mut bytes = vec![0; 8];
     let region = register(&table, 1, &mut bytes, ALL);
     let bind = WindowBind {
@@ -278,7 +283,7 @@ fn binds_are_carried_out_in_any_order_and_each_at_most_once() {
 
 #[test]
 fn a_reserved_stag_belongs_to_its_window_until_it_is_cancelled() {
-    let table = MemoryTable::new();
+    let table = MemoryTable::new().unwrap();
     let id = table.create_window(1).unwrap();
     let window = table.next_window(id).unwrap();
     assert!(table.write().entries.contains_key(&window.stag.0));
@@ -300,7 +305,7 @@ fn a_reserved_stag_belongs_to_its_window_until_it_is_cancelled() {
 
 #[test]
 fn the_next_stag_of_a_window_cannot_be_computed_from_earlier_ones() {
-    let table = MemoryTable::new();
+    let table = MemoryTable::new().unwrap();
     let id = table.create_window(1).unwrap();
     let stags: Vec<u32> = (0..1000)
         .map(|_| {
@@ -322,7 +327,7 @@ fn the_next_stag_of_a_window_cannot_be_computed_from_earlier_ones() {
 
 #[test]
 fn a_window_for_one_queue_pair_cannot_be_used_by_another() {
-    let table = MemoryTable::new();
+    let table = MemoryTable::new().unwrap();
     let mut bytes = vec![0; 100];
     let base = bytes.as_mut_ptr() as u64;
     let region = register(&table, 1, &mut bytes, ALL);
@@ -354,7 +359,7 @@ fn a_window_for_one_queue_pair_cannot_be_used_by_another() {
 
 #[test]
 fn deregistration_waits_for_an_access_in_progress() {
-    let table = std::sync::Arc::new(MemoryTable::new());
+    let table = std::sync::Arc::new(MemoryTable::new().unwrap());
     let mut bytes = vec![0; 8];
     let stag = register(&table, 1, &mut bytes, ALL);
     let open = table.access();
@@ -381,7 +386,7 @@ fn deregistration_waits_for_an_access_in_progress() {
 
 #[test]
 fn copies_include_both_ends_at_every_length() {
-    let table = MemoryTable::new();
+    let table = MemoryTable::new().unwrap();
     let mut bytes = vec![0_u8; 20_000];
     let base = bytes.as_mut_ptr() as u64;
     let stag = register(&table, 1, &mut bytes, ALL);
@@ -391,9 +396,9 @@ fn copies_include_both_ends_at_every_length() {
         let range = open
             .remote(stream(1), Wire::RemoteWrite, stag, base + 3, len)
             .unwrap();
-        range.write(&source);
+        assert!(range.write(&source));
         let mut back = vec![0; 20_000];
-        range.read_into(&mut back);
+        assert!(range.read_into(&mut back));
         assert_eq!(back[..len as usize], source[..len as usize], "{len}");
         assert!(back[len as usize..].iter().all(|b| *b == 0), "{len}");
     }
@@ -401,12 +406,12 @@ fn copies_include_both_ends_at_every_length() {
 
 #[test]
 fn a_pinned_registration_delays_its_own_removal_only() {
-    let table = MemoryTable::new();
+    let table = MemoryTable::new().unwrap();
     let mut bytes = vec![0; 64];
     let pinned = register(&table, 1, &mut bytes, ALL);
     let other = register(&table, 1, &mut bytes, ALL);
     let open = table.access();
-    let pins = [(); 2].map(|()| table.pin(&open, vec![pinned]));
+    let pins = [(); 2].map(|()| table.pin(&open, [pinned]));
     drop(open);
     table.remove(other);
     register(&table, 1, &mut bytes, ALL);

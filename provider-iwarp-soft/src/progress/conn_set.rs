@@ -12,6 +12,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventFlags};
 use rustix::io::Errno;
 
+use super::place::Wants;
 use crate::engine::Key;
 
 /// Maximum number of events that one call returns; the next call returns the others.
@@ -41,23 +42,23 @@ impl ConnSet {
     }
 
     /// Adds a descriptor of the connection `key`.
-    pub(super) fn add(&self, fd: BorrowedFd<'_>, key: Key, wants_room: bool) -> Result<(), Errno> {
-        epoll::add(&self.epoll, fd, key.as_event_data(), flags(wants_room))
+    pub(super) fn add(&self, fd: BorrowedFd<'_>, key: Key, wants: Wants) -> Result<(), Errno> {
+        epoll::add(&self.epoll, fd, key.as_event_data(), flags(wants))
     }
 
     /// Adds the doorbell of the connection `key`.
     pub(super) fn add_bell(&self, fd: BorrowedFd<'_>, key: Key) -> Result<(), Errno> {
-        epoll::add(&self.epoll, fd, key.as_second_event_data(), flags(false))
+        epoll::add(
+            &self.epoll,
+            fd,
+            key.as_second_event_data(),
+            flags(Wants::SEGMENTS),
+        )
     }
 
-    /// Changes whether room to send is an event.
-    pub(super) fn modify(
-        &self,
-        fd: BorrowedFd<'_>,
-        key: Key,
-        wants_room: bool,
-    ) -> Result<(), Errno> {
-        epoll::modify(&self.epoll, fd, key.as_event_data(), flags(wants_room))
+    /// Changes the events that are reported.
+    pub(super) fn modify(&self, fd: BorrowedFd<'_>, key: Key, wants: Wants) -> Result<(), Errno> {
+        epoll::modify(&self.epoll, fd, key.as_event_data(), flags(wants))
     }
 
     /// Removes a descriptor.
@@ -91,11 +92,15 @@ impl AsFd for ConnSet {
     }
 }
 
-fn flags(wants_room: bool) -> EventFlags {
-    if wants_room {
-        EventFlags::IN | EventFlags::OUT
-    } else {
-        EventFlags::IN
+fn flags(wants: Wants) -> EventFlags {
+    // A socket whose segments are not wanted still reports that the peer has closed.
+    let input = match wants.segments {
+        true => EventFlags::IN,
+        false => EventFlags::RDHUP,
+    };
+    match wants.room {
+        true => input | EventFlags::OUT,
+        false => input,
     }
 }
 
@@ -116,16 +121,23 @@ mod tests {
         let set = ConnSet::new().unwrap();
         let (mut near, mut far) = UnixStream::pair().unwrap();
         let key = Key::for_test(7);
-        set.add(far.as_fd(), key, false).unwrap();
+        set.add(far.as_fd(), key, Wants::SEGMENTS).unwrap();
         assert_eq!(keys(&set), []);
         near.write_all(b"x").unwrap();
         assert_eq!(keys(&set), [key]);
         assert_eq!(keys(&set), [key]);
         far.read_exact(&mut [0]).unwrap();
         assert_eq!(keys(&set), []);
-        set.modify(far.as_fd(), key, true).unwrap();
+        set.modify(far.as_fd(), key, Wants::with_room(true))
+            .unwrap();
         assert_eq!(keys(&set), [key], "the socket has room");
-        set.modify(far.as_fd(), key, false).unwrap();
+        let neither = Wants {
+            segments: false,
+            room: false,
+        };
+        set.modify(far.as_fd(), key, neither).unwrap();
+        near.write_all(b"x").unwrap();
+        assert_eq!(keys(&set), []);
         drop(near);
         assert_eq!(keys(&set), [key], "the peer has closed");
         set.delete(far.as_fd());
@@ -139,7 +151,8 @@ mod tests {
             .map(|_| UnixStream::pair().unwrap())
             .collect();
         for (number, (near, far)) in pairs.iter_mut().enumerate() {
-            set.add(far.as_fd(), Key::for_test(number), false).unwrap();
+            let key = Key::for_test(number);
+            set.add(far.as_fd(), key, Wants::SEGMENTS).unwrap();
             near.write_all(b"x").unwrap();
         }
         let mut seen = std::collections::BTreeSet::new();

@@ -10,7 +10,7 @@ use crate::engine::{Key, Source};
 use crate::socket::Socket;
 
 use super::conn_set::Ready;
-use super::place::{Place, SetChange};
+use super::place::{Place, SetChange, Wants};
 use super::{PolledList, Progress};
 
 /// The thread that makes progress on a connection.
@@ -98,8 +98,12 @@ impl ConnSocket {
         let engine = self.progress.engine();
         engine.enlist(self.key, self.clone()).map_err(ended)?;
         self.progress.add(self);
-        self.progress.set().add(self.as_fd(), self.key, false)?;
-        Ok(Place::Armed { wants_room: false })
+        self.progress
+            .set()
+            .add(self.as_fd(), self.key, Wants::SEGMENTS)?;
+        Ok(Place::Armed {
+            wants: Wants::SEGMENTS,
+        })
     }
 
     /// Removes the connection from the engine. The descriptor stays open; a consumer's descriptor
@@ -169,12 +173,18 @@ impl ConnSocket {
         self.apply(change, place);
     }
 
+    /// Called when the next segment of the socket begins to wait for a receive, or no longer waits.
+    pub(crate) fn want_segments(&self, place: &mut Place, wants_segments: bool) {
+        let change = place.on_segments_wanted(wants_segments);
+        self.apply(change, place);
+    }
+
     fn apply(&self, change: SetChange, place: &mut Place) {
         let set = self.progress.set();
         let result = match change {
             SetChange::None => Ok(()),
-            SetChange::Add { wants_room } => set.add(self.as_fd(), self.key, wants_room),
-            SetChange::Modify { wants_room } => set.modify(self.as_fd(), self.key, wants_room),
+            SetChange::Add { wants } => set.add(self.as_fd(), self.key, wants),
+            SetChange::Modify { wants } => set.modify(self.as_fd(), self.key, wants),
             SetChange::Delete => {
                 set.delete(self.as_fd());
                 Ok(())

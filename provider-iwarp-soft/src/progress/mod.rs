@@ -18,10 +18,11 @@
 //!
 //! A thread that polls any EVD or CNO of an adapter makes progress on all its connections: it
 //! drives the polled ones in every call, and finds the armed ones by polling the set. A connection
-//! that pollers find in the set repeatedly becomes a polled one. If no thread has polled for a tick
-//! of a millisecond, the engine arms all connections and serves the set. While records are received
-//! for a consumer that makes no calls, and a processor is free, the engine polls. The [`Arbiter`]
-//! selects the threads.
+//! that pollers find in the set repeatedly becomes a polled one. If no thread has polled for a
+//! tick, the engine arms all connections and serves the set. A tick is a quarter of the time for
+//! which consumers have polled, between 50 us and 1 ms. While records are received for a consumer
+//! that makes no calls, and a processor is free, the engine polls. The [`Arbiter`] selects the
+//! threads.
 //!
 //! # Cost
 //!
@@ -40,20 +41,27 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{Arbiter, Arm, Phase, RnicError, Todo};
 use arc_swap::ArcSwap;
 use conn_set::{ConnSet, Ready};
 use conn_socket::{Arming, ConnSocket, Driver};
 use host::locks::lock;
+use rnic::{Arbiter, Arm, Phase, RnicError, Todo};
 
 use crate::engine::{Engine, Interest, Key, Source};
-pub(crate) use place::Place;
+pub(crate) use place::{Place, Wants};
 
 /// The connections that every poll drives, at one time.
 pub(crate) type PolledList = Arc<Vec<Arc<ConnSocket>>>;
 
-/// The time without a poll after which the engine takes over.
-const TICK: Duration = Duration::from_millis(1);
+/// The longest time without a poll after which the engine takes over.
+const TICK_MAX: Duration = Duration::from_millis(1);
+/// The shortest such time. The engine wakes at each tick, which a short burst of polls does not
+/// repeat.
+const TICK_MIN: Duration = Duration::from_micros(50);
+/// A tick has this part of the time for which consumers have polled: a program that polls for a
+/// moment and then only reads its memory waits for a moment too, and a program that polls without
+/// an end is seldom interrupted.
+const TICK_PART: u32 = 4;
 /// The time for which the engine polls before it checks its other sources.
 const SLICE: Duration = Duration::from_micros(50);
 /// Maximum number of connections that every poll drives.
@@ -88,6 +96,8 @@ pub(crate) struct Progress {
     finds: AtomicU32,
     /// True if the process has a processor for an engine that polls.
     may_spin: AtomicBool,
+    /// The time at which consumers began to poll, while they poll.
+    polled_since: Mutex<Instant>,
 }
 
 impl Progress {
@@ -104,6 +114,7 @@ impl Progress {
             since_set: AtomicU32::new(0),
             finds: AtomicU32::new(0),
             may_spin: AtomicBool::new(has_processor_to_spin()),
+            polled_since: Mutex::new(Instant::now()),
         }))
     }
 
@@ -181,12 +192,6 @@ impl Progress {
         if is_rare {
             self.note_poll();
         }
-    }
-
-    /// Makes the C library allocate now its record of the data that this thread's first access to
-    /// the list must free. Without memory for this record the library would end the process.
-    pub(crate) fn prepare_thread(&self) {
-        drop(self.polled.load());
     }
 
     /// Adds a connection to those that the set may report.
@@ -293,8 +298,17 @@ impl Progress {
             self.listen(listens);
         }
         if todo.tick {
-            self.engine
-                .set_deadline(self.key, Some(Instant::now() + TICK));
+            let now = Instant::now();
+            let mut since = lock(&self.polled_since);
+            if todo.engine_listens == Some(false) || !self.is_polled() {
+                *since = now;
+            }
+            let tick = match self.is_polled() {
+                true => tick_of(now - *since),
+                false => TICK_MAX,
+            };
+            drop(since);
+            self.engine.set_deadline(self.key, Some(now + tick));
         }
     }
 
@@ -411,8 +425,14 @@ impl Source for Progress {
             }
         }
         // A consumer holds a connection at the moment, or a peer sends without a pause.
-        self.engine.set_deadline(key, Some(Instant::now() + TICK));
+        self.engine
+            .set_deadline(key, Some(Instant::now() + TICK_MAX));
     }
+}
+
+/// Returns the length of a tick if consumers have polled for this time.
+fn tick_of(polled: Duration) -> Duration {
+    (polled / TICK_PART).clamp(TICK_MIN, TICK_MAX)
 }
 
 #[cfg(test)]

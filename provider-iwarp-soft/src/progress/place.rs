@@ -4,8 +4,8 @@
 //!              poll                      arm
 //!   ARMED ────────────> POLLED ────────────────> ARMED or, where the kernel
 //!     ^ |                 |                      has no room, UNWATCHED
-//!     | | room is wanted  | close
-//!     '-'                 v
+//!     | | room is wanted, | close
+//!     '-' or no segments  v
 //!       ───────────────> CLOSED
 //! ```
 //!
@@ -16,13 +16,37 @@
 //!
 //! The place is part of the connection and changes under its lock.
 
+/// The events of an armed connection's socket, besides its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wants {
+    /// True unless the next segment has been received and waits for a receive.
+    pub(super) segments: bool,
+    /// True if bytes wait for room in the socket.
+    pub(super) room: bool,
+}
+
+impl Wants {
+    /// No bytes wait for room, and no segment waits for a receive.
+    pub(crate) const SEGMENTS: Self = Self {
+        segments: true,
+        room: false,
+    };
+
+    pub(crate) const fn with_room(room: bool) -> Self {
+        Self {
+            segments: true,
+            room,
+        }
+    }
+}
+
 /// The place of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In the set.
     Armed {
-        /// True if bytes wait for room in the socket, so that room is an event too.
-        wants_room: bool,
+        /// The events that the set reports.
+        wants: Wants,
     },
     /// On the list of connections that polling threads drive.
     Polled {
@@ -40,8 +64,8 @@ pub(crate) enum Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SetChange {
     None,
-    Add { wants_room: bool },
-    Modify { wants_room: bool },
+    Add { wants: Wants },
+    Modify { wants: Wants },
     Delete,
 }
 
@@ -60,13 +84,15 @@ impl Place {
     /// stays in the set.
     pub(super) fn on_poll(&mut self, in_set: bool) -> SetChange {
         match *self {
-            Self::Armed { wants_room } => {
+            Self::Armed { wants } => {
                 *self = Self::Polled { in_set };
-                match (in_set, wants_room) {
+                match (in_set, wants) {
                     (false, _) => SetChange::Delete,
+                    (true, Wants::SEGMENTS) => SetChange::None,
                     // Polling threads need no event to find room.
-                    (true, true) => SetChange::Modify { wants_room: false },
-                    (true, false) => SetChange::None,
+                    (true, _) => SetChange::Modify {
+                        wants: Wants::SEGMENTS,
+                    },
                 }
             }
             Self::Polled { .. } | Self::Unwatched | Self::Closed => SetChange::None,
@@ -78,7 +104,9 @@ impl Place {
         match *self {
             Self::Polled { in_set: false } => {
                 *self = Self::Polled { in_set: true };
-                SetChange::Add { wants_room: false }
+                SetChange::Add {
+                    wants: Wants::SEGMENTS,
+                }
             }
             Self::Armed { .. } | Self::Polled { .. } | Self::Unwatched | Self::Closed => {
                 SetChange::None
@@ -90,10 +118,11 @@ impl Place {
     pub(super) fn on_arm(&mut self, wants_room: bool) -> SetChange {
         match *self {
             Self::Polled { in_set } => {
-                *self = Self::Armed { wants_room };
+                let wants = Wants::with_room(wants_room);
+                *self = Self::Armed { wants };
                 match (in_set, wants_room) {
-                    (false, _) => SetChange::Add { wants_room },
-                    (true, true) => SetChange::Modify { wants_room },
+                    (false, _) => SetChange::Add { wants },
+                    (true, true) => SetChange::Modify { wants },
                     (true, false) => SetChange::None,
                 }
             }
@@ -102,16 +131,25 @@ impl Place {
     }
 
     /// Called when bytes start or stop waiting for room in the socket.
-    pub(super) fn on_room_wanted(&mut self, wants_room: bool) -> SetChange {
-        match *self {
-            Self::Armed { wants_room: before } if before != wants_room => {
-                *self = Self::Armed { wants_room };
-                SetChange::Modify { wants_room }
-            }
-            Self::Armed { .. } | Self::Polled { .. } | Self::Unwatched | Self::Closed => {
-                SetChange::None
-            }
+    pub(super) fn on_room_wanted(&mut self, room: bool) -> SetChange {
+        self.change(|wants| Wants { room, ..wants })
+    }
+
+    /// Called when the next segment of the socket begins to wait for a receive, or no longer waits.
+    pub(super) fn on_segments_wanted(&mut self, segments: bool) -> SetChange {
+        self.change(|wants| Wants { segments, ..wants })
+    }
+
+    fn change(&mut self, change: impl FnOnce(Wants) -> Wants) -> SetChange {
+        let Self::Armed { wants: before } = *self else {
+            return SetChange::None;
+        };
+        let wants = change(before);
+        if wants == before {
+            return SetChange::None;
         }
+        *self = Self::Armed { wants };
+        SetChange::Modify { wants }
     }
 
     /// Called when the kernel refused a change of the set.
@@ -142,50 +180,60 @@ mod tests {
     #[test]
     fn every_event_in_every_state() {
         type Event = fn(&mut Place) -> SetChange;
-        let (quiet, full) = (Armed { wants_room: false }, Armed { wants_room: true });
+        let want = |segments, room| Wants { segments, room };
+        let armed = |wants| Armed { wants };
+        let (segments, both) = (want(true, false), want(true, true));
+        let (neither, room) = (want(false, false), want(false, true));
+        let (quiet, full, held) = (armed(segments), armed(both), armed(neither));
         let (out, inside) = (Polled { in_set: false }, Polled { in_set: true });
-        let before = [quiet, full, out, inside, Unwatched, Closed];
+        let before = [quiet, full, held, out, inside, Unwatched, Closed];
         let (none, delete) = (SetChange::None, SetChange::Delete);
-        let add = |wants_room| SetChange::Add { wants_room };
-        let modify = |wants_room| SetChange::Modify { wants_room };
+        let add = |wants| SetChange::Add { wants };
+        let modify = |wants| SetChange::Modify { wants };
         let refused: Event = |place| {
             place.on_refused();
             SetChange::None
         };
-        type Row = (&'static str, Event, [Place; 6], [SetChange; 6]);
+        type Row = (&'static str, Event, [Place; 7], [SetChange; 7]);
         macro_rules! rows {
             ($($name:literal: $event:expr => $places:expr, $changes:expr;)+) => {
                 [$(($name, $event, $places, $changes)),+]
             };
         }
-        let rows: [Row; 9] = rows! {
+        let rows: [Row; 11] = rows! {
             "poll": |place| place.on_poll(false)
-                => [out, out, out, inside, Unwatched, Closed],
-                   [delete, delete, none, none, none, none];
+                => [out, out, out, out, inside, Unwatched, Closed],
+                   [delete, delete, delete, none, none, none, none];
             "poll, socket stays": |place| place.on_poll(true)
-                => [inside, inside, out, inside, Unwatched, Closed],
-                   [none, modify(false), none, none, none, none];
+                => [inside, inside, inside, out, inside, Unwatched, Closed],
+                   [none, modify(segments), modify(segments), none, none, none, none];
             "moved": Place::on_moved
-                => [quiet, full, inside, inside, Unwatched, Closed],
-                   [none, none, add(false), none, none, none];
+                => [quiet, full, held, inside, inside, Unwatched, Closed],
+                   [none, none, none, add(segments), none, none, none];
             "arm": |place| place.on_arm(true)
-                => [quiet, full, full, full, Unwatched, Closed],
-                   [none, none, add(true), modify(true), none, none];
+                => [quiet, full, held, full, full, Unwatched, Closed],
+                   [none, none, none, add(both), modify(both), none, none];
             "arm, nothing waits for room": |place| place.on_arm(false)
-                => [quiet, full, quiet, quiet, Unwatched, Closed],
-                   [none, none, add(false), none, none, none];
+                => [quiet, full, held, quiet, quiet, Unwatched, Closed],
+                   [none, none, none, add(segments), none, none, none];
             "room is wanted": |place| place.on_room_wanted(true)
-                => [full, full, out, inside, Unwatched, Closed],
-                   [modify(true), none, none, none, none, none];
+                => [full, full, armed(room), out, inside, Unwatched, Closed],
+                   [modify(both), none, modify(room), none, none, none, none];
             "there is room": |place| place.on_room_wanted(false)
-                => [quiet, quiet, out, inside, Unwatched, Closed],
-                   [none, modify(false), none, none, none, none];
+                => [quiet, quiet, held, out, inside, Unwatched, Closed],
+                   [none, modify(segments), none, none, none, none, none];
+            "no receive": |place| place.on_segments_wanted(false)
+                => [held, armed(room), held, out, inside, Unwatched, Closed],
+                   [modify(neither), modify(room), none, none, none, none, none];
+            "a receive": |place| place.on_segments_wanted(true)
+                => [quiet, full, quiet, out, inside, Unwatched, Closed],
+                   [none, none, modify(segments), none, none, none, none];
             "refused": refused
-                => [Unwatched, Unwatched, Unwatched, Unwatched, Unwatched, Closed],
-                   [none; 6];
+                => [Unwatched, Unwatched, Unwatched, Unwatched, Unwatched, Unwatched, Closed],
+                   [none; 7];
             "close": Place::on_close
-                => [Closed; 6],
-                   [delete, delete, none, delete, delete, none];
+                => [Closed; 7],
+                   [delete, delete, delete, none, delete, delete, none];
         };
         for (name, event, places, changes) in rows {
             let expected = places.into_iter().zip(changes);

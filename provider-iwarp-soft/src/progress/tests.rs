@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{Arm, Phase, Rnic, SendOp};
+use rnic::{Arm, Phase, Rnic, SendOp};
 
 use super::conn_set::Ready;
 use super::conn_socket::{ConnSocket, Driver};
+use super::tick_of;
 use crate::conn::Conn;
 use crate::qp::Link;
 use crate::support::moved::{has_moved, move_on};
@@ -103,7 +104,8 @@ fn a_connection_adopted_before_a_sleep_is_armed() {
     });
 }
 
-/// Writes a byte to a target that makes no calls, and waits until the byte is visible.
+/// Changes a byte of a target that makes no calls, and waits until the change is visible. The
+/// request is an atomic, which the target's engine executes.
 fn write_and_wait(client: &Side<'_>, server: &Side<'_>, rounds: u8) {
     write_and_observe(client, server, rounds, || ());
 }
@@ -111,17 +113,17 @@ fn write_and_wait(client: &Side<'_>, server: &Side<'_>, rounds: u8) {
 /// As [`write_and_wait`]; calls `observe` when the byte is visible. The thread that has written it
 /// has had no time to sleep by then.
 fn write_and_observe(client: &Side<'_>, server: &Side<'_>, rounds: u8, mut observe: impl FnMut()) {
-    let (from, to) = (client.node.memory(64), server.node.memory(64));
+    let (from, to) = (client.node.memory(8), server.node.memory(8));
+    (0..8).for_each(|at| to.set(at, 0));
     for round in 1..=rounds {
-        from.set(0, round);
-        client.post(1, SendOp::Write(to.remote(0, 64)), &[from.sge(0, 64)]);
+        client.post(1, SendOp::FetchAdd(to.remote(0, 8), 1), &[from.sge(0, 8)]);
         let deadline = Instant::now() + DEADLINE;
         while to.copy(0, 1) != [round] {
             assert!(Instant::now() < deadline, "round {round}");
             std::thread::yield_now();
         }
         observe();
-        client.poll_all(&client.send_cq);
+        client.expect_sent(1);
     }
 }
 
@@ -175,6 +177,16 @@ fn a_consumer_takes_over_from_an_engine_that_polls() {
             server.recv(round, &[]);
             client.send(round, &[]);
             assert_eq!(server.received().wr_id, round);
+            client.expect_sent(round);
         }
     });
+}
+
+#[test]
+fn a_tick_is_short_after_a_short_burst_of_polls() {
+    let ticks = [0, 30, 400, 2_000, 4_000, 1_000_000].map(|us| tick_of(Duration::from_micros(us)));
+    assert_eq!(
+        ticks.map(|tick| tick.as_micros()),
+        [50, 50, 100, 500, 1_000, 1_000]
+    );
 }

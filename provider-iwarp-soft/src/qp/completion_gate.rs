@@ -13,7 +13,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use access_layer::rnic::Completion;
+use rnic::Completion;
 
 use host::locks::lock;
 

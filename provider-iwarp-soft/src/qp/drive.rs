@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{WcStatus, WhyTcp};
 use host::threads::catch_panic;
 use iwarp_proto::wire::rdmap::Opcode;
 use iwarp_proto::{PeerTerminate, RemoteOperation, RemoteProtection, StreamState, TerminateCode};
+use rnic::{WcStatus, WhyTcp};
 
 use crate::carrier::End;
 use crate::conn::{Conn, Due, LAST_PASSES, Lifecycle, Move, Owner};
@@ -16,7 +16,7 @@ use crate::progress::Place;
 use crate::progress::conn_set::Ready;
 use crate::progress::conn_socket::{Arming, ConnSocket, Driver, Service};
 use crate::work::{Outstanding, RecvSlot, SendSlot};
-use access_layer::rnic::ConnectionEvent;
+use rnic::ConnectionEvent;
 
 use super::{Effects, Link, Mode, Qp, lock};
 
@@ -129,6 +129,9 @@ impl Qp {
             self.settle(conn, effects);
         }
         result?;
+        if conn.inbox.is_unready() || conn.waits_for_receive {
+            self.update_wait(conn, effects)?;
+        }
         if conn.wants_to_move() {
             self.move_on(conn)?;
         }
@@ -196,11 +199,11 @@ impl Qp {
     fn publish_done(&self, conn: &mut Conn, effects: &mut Effects) {
         let sent = conn.reap(self.token);
         if sent > 0 {
-            self.sends.finish(sent);
+            self.sends.finish(sent, sent - conn.send_done.len() as u32);
         }
         let received = conn.recv_done.len() as u32;
         if received > 0 {
-            self.recvs.finish(received);
+            self.recvs.finish(received, 0);
         }
         if sent > 0 || received > 0 {
             self.publish(&mut conn.send_done, &mut conn.recv_done, effects);
@@ -222,7 +225,7 @@ impl Qp {
         });
     }
 
-    fn set_deadline(&self, conn: &mut Conn, next: Option<(Duration, Due)>) {
+    pub(super) fn set_deadline(&self, conn: &mut Conn, next: Option<(Duration, Due)>) {
         let deadline = next.map(|(after, due)| (Instant::now() + after, due));
         if deadline.is_some() || conn.deadline.is_some() {
             conn.deadline = deadline;
@@ -281,6 +284,7 @@ impl Qp {
                 (Place::Unwatched, ..) => Err(End::Fault(conn.proto.fail_local())),
                 (.., Some(due)) => self.on_due(conn, due, &mut effects),
                 (_, Move::Local { .. }, None) => self.step(conn, true, &mut effects),
+                (.., None) if conn.waits_for_receive => self.step(conn, true, &mut effects),
                 (.., None) => Ok(()),
             };
             if let Err(end) = stepped {
@@ -323,6 +327,14 @@ impl Qp {
                      is made abrupt (close_timeout_ms in dat.conf is the limit)"
                 );
                 return Err(End::Disconnected);
+            }
+            Due::Receive => {
+                tracing::warn!(
+                    qp = self.token.0, remote = %conn.remote,
+                    "no receive was posted for a message (receive_wait_ms in dat.conf is the limit)"
+                );
+                conn.proto.wait_for_receives(false);
+                return self.step(conn, true, effects);
             }
             Due::CheckProgress { .. } | Due::Finish => {}
         }
@@ -369,7 +381,7 @@ impl Qp {
         let taken = self.take_submitted(conn);
         conn.lifecycle.on_disconnect();
         taken?;
-        self.step(conn, false, effects)
+        self.step(conn, conn.waits_for_receive, effects)
     }
 
     /// Ends the attempt to connect; a disconnected queue pair flushes its receives.
@@ -378,6 +390,18 @@ impl Qp {
         *link = Link::Down;
         self.flush(Vec::new(), None, effects);
         self.queue_event(event);
+    }
+
+    /// Ends a queue pair that has never connected; its receives are flushed.
+    pub(crate) fn flush_idle(&self) {
+        let mut link = self.lock_link();
+        let mut effects = Effects::default();
+        if matches!(*link, Link::Idle) {
+            *link = Link::Down;
+            self.flush(Vec::new(), None, &mut effects);
+        }
+        drop(link);
+        self.after(&effects);
     }
 
     /// Ends the connection: sends the bytes that remain, flushes everything, then queues the event.
@@ -391,7 +415,7 @@ impl Qp {
         if let Move::Offered { token } = conn.moving {
             self.shared.offer_listener.withdraw(token);
         }
-        conn.close_local();
+        conn.close_local(&self.shared.memory);
         effects.former = conn.socket.close(&mut conn.place);
         self.start_lingering(&mut conn, &end);
         conn.proto.on_llp_closed();
@@ -423,6 +447,8 @@ impl Qp {
             sent_tcp = traffic.tcp.sent.bytes,
             sent_ring = traffic.ring.sent.bytes,
             sent_reference = traffic.reference.sent.bytes,
+            written = traffic.direct.sent.bytes,
+            read = traffic.direct.received.bytes,
             received_tcp = traffic.tcp.received.bytes,
             received_ring = traffic.ring.received.bytes,
             received_reference = traffic.reference.received.bytes,
@@ -489,7 +515,7 @@ impl Qp {
             send_done.extend(slot.report().completion(self.token, status));
         }
         self.has_submitted.store(false, Ordering::Release);
-        self.sends.finish(sends);
+        self.sends.finish(sends, 0);
 
         let mut receives = lock(&self.receives);
         receives.mode = Mode::Flushing;
@@ -501,7 +527,7 @@ impl Qp {
                 .chain(receives.slots.drain(..))
                 .map(flushed),
         );
-        self.recvs.finish(recv_done.len() as u32);
+        self.recvs.finish(recv_done.len() as u32, 0);
         let mut all = send_done.iter_mut().chain(&mut recv_done);
         if let Some(done) = all.find(|done| done.status == WcStatus::Flushed) {
             done.status = first;
@@ -606,7 +632,7 @@ fn failure_of(terminate: &PeerTerminate) -> Option<WcStatus> {
 mod tests {
     use std::io::{Read, Write};
 
-    use access_layer::rnic::Sge;
+    use rnic::Sge;
 
     use super::*;
     use crate::support::{Event, HELLO, Node, SEND, hex, raw_peer, send_wr};

@@ -7,7 +7,7 @@ use crate::conn::Lifecycle;
 use crate::progress::conn_set::Ready;
 use crate::progress::conn_socket::{ConnSocket, Driver, Service};
 use crate::progress::event_order::OrderedEvents;
-use access_layer::rnic::ConnectionEvent;
+use rnic::ConnectionEvent;
 
 use super::{Effects, Link, Qp, lock};
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use access_layer::rnic::{Traffic, WhyTcp};
+use rnic::{Traffic, WhyTcp};
 
 use iwarp_proto::{CarrierMessage, Role};
 
@@ -29,7 +29,7 @@ impl Qp {
         for message in conn.inbox.take_messages() {
             match message {
                 CarrierMessage::Offer { name, token } => self.on_offer(conn, &name, token),
-                CarrierMessage::Moved => conn.on_rx_moved()?,
+                CarrierMessage::Moved => conn.on_rx_moved(self.stream(), &self.shared.memory)?,
             }
         }
         self.on_answer(conn);

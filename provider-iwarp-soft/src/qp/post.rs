@@ -3,7 +3,7 @@
 use std::sync::MutexGuard;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 
-use access_layer::rnic::{RecvWr, Resource, RnicError, SendOp, SendWr, WcStatus};
+use rnic::{RecvWr, Resource, RnicError, SendOp, SendWr, WcStatus};
 
 use crate::carrier::End;
 use crate::conn::{Conn, Owner};
@@ -29,25 +29,43 @@ enum Posted {
     Sent,
 }
 
+/// The result of an attempt to carry out or frame a request without queueing it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AtOnce {
+    /// The request is carried out.
+    Done,
+    /// The request is framed and must be transmitted.
+    Framed,
+    No,
+}
+
 impl Qp {
     /// Posts a send-queue work request, and sends it on this thread if no other thread holds the
     /// connection.
     pub(crate) fn post_send(&self, wr: &SendWr<'_>) -> Result<(), RnicError> {
         let len = self.check_send(wr)?;
-        let at_once =
-            |conn: &mut Conn| conn.frame_at_once(self.stream(), &self.shared.memory, wr, len);
+        let at_once = |conn: &mut Conn| {
+            let (stream, memory) = (self.stream(), &self.shared.memory);
+            if conn.copy_at_once(stream, memory, wr, len) {
+                AtOnce::Done
+            } else if conn.frame_at_once(stream, memory, wr, len) {
+                AtOnce::Framed
+            } else {
+                AtOnce::No
+            }
+        };
         self.post(at_once, || SendSlot::new(wr, len))
     }
 
     /// Posts an entry that sends nothing.
     pub(crate) fn post_bind(&self, slot: SendSlot) -> Result<(), RnicError> {
-        self.post(|_| false, || slot)
+        self.post(|_| AtOnce::No, || slot)
     }
 
     /// Posts an entry: by `at_once` if that succeeds and no earlier post waits, or as `slot`.
     fn post(
         &self,
-        at_once: impl FnOnce(&mut Conn) -> bool,
+        at_once: impl FnOnce(&mut Conn) -> AtOnce,
         slot: impl FnOnce() -> SendSlot,
     ) -> Result<(), RnicError> {
         match self.try_lock_link() {
@@ -60,7 +78,7 @@ impl Qp {
     fn post_holding(
         &self,
         mut link: MutexGuard<'_, Link>,
-        at_once: impl FnOnce(&mut Conn) -> bool,
+        at_once: impl FnOnce(&mut Conn) -> AtOnce,
         slot: impl FnOnce() -> SendSlot,
     ) -> Result<(), RnicError> {
         let mut effects = Effects::default();
@@ -155,6 +173,8 @@ impl Qp {
             }
             Mode::Idle => Err(RnicError::InvalidState("the queue pair is not connected")),
             Mode::Flushing => {
+                check_room(&self.sends, self.attr.send_wr_max)?;
+                self.sends.add_flushed();
                 let mut effects = Effects::default();
                 let flushed = slot.report().completion(self.token, WcStatus::Flushed);
                 self.publish(
@@ -174,10 +194,17 @@ impl Qp {
     fn post_now(
         &self,
         conn: &mut Conn,
-        at_once: impl FnOnce(&mut Conn) -> bool,
+        at_once: impl FnOnce(&mut Conn) -> AtOnce,
         slot: impl FnOnce() -> SendSlot,
     ) -> Result<Posted, End> {
-        if self.has_submitted.load(Ordering::Acquire) || !at_once(conn) {
+        let at_once = match self.has_submitted.load(Ordering::Acquire) {
+            true => AtOnce::No,
+            false => at_once(conn),
+        };
+        if at_once == AtOnce::Done {
+            return Ok(Posted::Sent);
+        }
+        if at_once == AtOnce::No {
             let slot = slot();
             if let Err(end) = self.take_submitted(conn) {
                 // An earlier request ends the connection. This one is flushed together with the
@@ -302,12 +329,16 @@ impl Qp {
             .ok_or(RnicError::Length("the segments exceed the longest message"))?;
         let slot = RecvSlot::new(wr, total);
         let mut queue = lock(&self.receives);
+        check_room(&self.recvs, self.attr.recv_wr_max)?;
         if queue.mode != Mode::Flushing {
-            check_room(&self.recvs, self.attr.recv_wr_max)?;
             self.recvs.add_by_queue();
             queue.slots.push_back(slot);
+            let wakes = queue.wakes.take();
+            drop(queue);
+            self.wake_for_receive(wakes);
             return Ok(());
         }
+        self.recvs.add_flushed();
         let mut effects = Effects::default();
         let flushed = slot.failed(self.token, WcStatus::Flushed);
         self.publish(&mut Vec::new(), &mut vec![flushed], &mut effects);
@@ -318,7 +349,7 @@ impl Qp {
 }
 
 fn check_room(tally: &Tally, max: u32) -> Result<(), RnicError> {
-    if tally.pending() < max {
+    if tally.places() < max {
         Ok(())
     } else {
         Err(RnicError::NoResources(Resource::WorkRequest))

@@ -18,10 +18,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{ConnectParams, QpAttr, Resource, RnicError, SocketFault};
 use iwarp_proto::mpa::{Initiator, InitiatorConfig, Negotiated, Progress, Refusal, ReplyOutcome};
 use iwarp_proto::wire::{fpdu, marker};
 use iwarp_proto::{MpaError, ProtocolError, TerminateCode, TransmitFpdu};
+use rnic::{ConnectParams, QpAttr, Resource, RnicError, SocketFault};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
@@ -31,7 +31,7 @@ use crate::engine::io::{self, Sent};
 use crate::engine::{Engine, Interest, Key, Source, deadline_after};
 use crate::lingering::LingeringSocket;
 use crate::socket::Socket;
-use access_layer::rnic::ConnectionEvent;
+use rnic::ConnectionEvent;
 
 use super::{STARTUP_MAX, depth, ird_max, own_socket, pieces_pause};
 
@@ -54,6 +54,8 @@ pub(crate) struct ConnectAttempt {
     initiator: Initiator,
     request: Vec<u8>,
     phase: Phase,
+    /// True if the peer has refused the last attempt.
+    was_refused: bool,
     /// The number of times that an incomplete Reply was checked.
     checks: u32,
 }
@@ -121,6 +123,7 @@ impl ConnectAttempt {
             initiator,
             request: frame.as_bytes().to_vec(),
             phase: Phase::Backoff,
+            was_refused: false,
             checks: 0,
         }))
     }
@@ -181,7 +184,10 @@ impl ConnectAttempt {
     /// Takes the next step, unless the deadline of the attempt has passed.
     pub(crate) fn advance(&mut self, settings: &Config) -> Step {
         if (self.deadline).is_some_and(|deadline| Instant::now() >= deadline) {
-            return Step::Fail(ConnectionEvent::TimedOut);
+            return Step::Fail(match self.phase {
+                Phase::Backoff if self.was_refused => ConnectionEvent::NonPeerRejected,
+                _ => ConnectionEvent::TimedOut,
+            });
         }
         loop {
             match std::mem::replace(&mut self.phase, Phase::Backoff) {
@@ -241,8 +247,9 @@ impl ConnectAttempt {
 
     /// Called when TCP did not connect.
     fn on_refused(&mut self, error: Errno) -> Step {
+        self.was_refused = matches!(error, Errno::CONNREFUSED | Errno::CONNRESET);
         match error {
-            Errno::CONNREFUSED | Errno::CONNRESET if Instant::now() < self.retry_until => {
+            _ if self.was_refused && Instant::now() < self.retry_until => {
                 Step::Wait(Some(RETRY_PAUSE))
             }
             error if missing_resource(error).is_some() && Instant::now() < self.retry_until => {
@@ -468,7 +475,7 @@ mod tests {
     use std::io::Write;
     use std::net::TcpListener;
 
-    use access_layer::rnic::Rnic;
+    use rnic::Rnic;
 
     use super::*;
     use crate::qp::Link;

@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::QpAttr;
 use iwarp_proto::mpa::{Responder, ResponderConfig};
+use rnic::QpAttr;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::*;
-use access_layer::rnic::*;
+use rnic::*;
 
 const ROOM: usize = 16 << 20;
 
@@ -126,6 +126,64 @@ fn immediate_data_are_solicited_if_requested() {
         assert_eq!(server.received().notify, notify);
         client.sent();
     }
+}
+
+#[test]
+fn a_send_with_immediate_data_is_one_message() {
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
+    let (from, to) = (a.memory(60_000), b.memory(60_000));
+    for len in [8, 60_000] {
+        server.recv(7, &[to.sge(0, 60_000)]);
+        let op = SendOp::SendImmediate {
+            value: 0x0102_0304,
+            solicited: true,
+        };
+        client.post(1, op, &[from.sge(0, len)]);
+        let received = server.received();
+        assert_eq!(received.opcode, WcOpcode::RecvSendImmediate);
+        assert_eq!(received.immediate, Some(0x0102_0304));
+        assert_eq!(received.byte_len as usize, len);
+        assert_eq!(received.notify, Notify::Solicited);
+        assert_eq!(client.sent().opcode, WcOpcode::Send);
+    }
+}
+
+#[test]
+fn a_window_is_invalidated_locally_and_bound_under_a_chosen_key() {
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
+    let (region, far) = (a.memory(64), b.memory(64));
+    let window = a.rnic.create_mw(&a.pd).unwrap();
+    let key = a.rnic.mw_key(&window).unwrap();
+    let bind = |key| BindMw {
+        key: Some(key),
+        is_first: true,
+        ..bind_to(&region, 1, 64)
+    };
+    let foreign = a.rnic.bind_mw(&client.qp, &window, &bind(!key));
+    assert!(foreign.is_err(), "a key of another window");
+    for round in 0..3 {
+        let key = key ^ round;
+        let bound = a.rnic.bind_mw(&client.qp, &window, &bind(key)).unwrap();
+        assert_eq!(bound, key);
+        assert_eq!(client.sent().opcode, WcOpcode::BindMw);
+        let at = RemoteRange {
+            addr: region.addr(),
+            len: 64,
+            rkey: key,
+        };
+        server.post(2, SendOp::Read(at), &[far.sge(0, 64)]);
+        assert_eq!(server.sent().status, WcStatus::Success);
+        client.post(3, SendOp::LocalInvalidate(key), &[]);
+        let done = client.sent();
+        assert_eq!((done.wr_id, done.opcode), (3, WcOpcode::LocalInvalidate));
+        assert_eq!(done.status, WcStatus::Success);
+    }
+    a.rnic.bind_mw(&client.qp, &window, &bind(key)).unwrap();
+    client.sent();
+    a.rnic.bind_mw(&client.qp, &window, &bind(key ^ 9)).unwrap();
+    assert_eq!(client.sent().status, WcStatus::BindFailed, "it is bound");
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::*;
-use access_layer::rnic::*;
 use provider_iwarp_soft::SoftCq;
+use rnic::*;
 
 /// Spins until the condition is true, as programs do that poll memory for an RDMA Write.
 fn until(what: &str, condition: impl Fn() -> bool) {
@@ -82,7 +82,7 @@ fn a_program_that_checks_queues_without_driving_is_served_by_the_engine() {
     let mut out = [Completion::EMPTY];
     let mut look = || {
         for side in [&client, &server] {
-            side.node.rnic.poll_cq(&side.recv_cq, &mut out);
+            side.poll(&side.recv_cq, &mut out);
         }
     };
     (0..1000).for_each(|_| look());

@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use crate::support::*;
-use access_layer::rnic::*;
+use rnic::*;
 
 #[test]
 fn an_abrupt_disconnect_flushes_in_order_before_it_returns() {
@@ -46,6 +46,32 @@ fn an_abrupt_disconnect_flushes_in_order_before_it_returns() {
     assert_eq!(server.event(), Event::Disconnected);
     assert_eq!(a.rnic.pending(&client.qp), (0, 0));
     assert_eq!(b.rnic.pending(&server.qp), (0, 0));
+}
+
+#[test]
+fn an_idle_queue_pair_is_flushed_until_it_is_reset() {
+    let (node, _) = nodes();
+    let (side, memory) = (node.side(1), node.memory(64));
+    side.recv(1, &[memory.sge(0, 8)]);
+    node.rnic.flush_idle(&side.qp).unwrap();
+    side.recv(2, &[memory.sge(0, 8)]);
+    side.send(3, &[memory.sge(0, 8)]);
+    let receives = side.poll_all(&side.recv_cq);
+    let flushed = [1, 2].map(|id| (id, WcStatus::Flushed));
+    assert_eq!(statuses(&receives), flushed);
+    let sends = side.poll_all(&side.send_cq);
+    assert_eq!(statuses(&sends), [(3, WcStatus::Flushed)]);
+    node.rnic.reset_qp(&side.qp).unwrap();
+    side.recv(4, &[memory.sge(0, 8)]);
+    assert_eq!(side.poll_all(&side.recv_cq), []);
+}
+
+#[test]
+fn a_flush_of_an_idle_queue_pair_does_not_end_a_connection() {
+    let (a, b) = nodes();
+    let (client, server) = connected(&a, &b);
+    a.rnic.flush_idle(&client.qp).unwrap();
+    exchange(&client, &server, 1);
 }
 
 #[test]

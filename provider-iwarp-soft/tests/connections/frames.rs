@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::support::*;
-use access_layer::rnic::*;
 use provider_iwarp_soft::{SoftMw, SoftRnic};
+use rnic::*;
 
 const REPLY_REV1: &str = "4d504120 49442052 65702046 72616d65 40010000";
 /// B3': a zero-length Read as first FPDU, and its answer.

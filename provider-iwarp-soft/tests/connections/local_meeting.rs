@@ -11,7 +11,7 @@ use crate::support::scripted::{
 };
 use crate::support::testbed::{Testbed, with_testbed, works};
 use crate::support::*;
-use access_layer::rnic::*;
+use rnic::*;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 /// Attacks a connection during its move to shared memory. The connection must stay on TCP.
@@ -417,6 +417,28 @@ fn a_responder_that_moves_one_direction_only_is_served_by_both_carriers() {
             }
             shared.await_word(Half::Creator, 0);
             vec![unix.into()]
+        });
+    });
+}
+
+/// The processes that have connected and have sent nothing are replaced by new ones, so they hold a
+/// bounded number of descriptors and delay no other process.
+#[test]
+fn silent_processes_make_room_for_others() {
+    const LIMIT: usize = 64;
+    with_testbed(|testbed| {
+        attack_hello(testbed, "silent processes", |address, token| {
+            let silent: Vec<UnixStream> = (0..4 * LIMIT).map(|_| dial(address)).collect();
+            // It is accepted after all of them.
+            let memory = Shared::new();
+            expect_refused(address, &hello(!token, RING_LEN), Some(&memory.fd));
+            let is_open = |mut unix: &UnixStream| {
+                unix.set_nonblocking(true).unwrap();
+                let read = unix.read(&mut [0]);
+                read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+            };
+            let open = silent.iter().filter(|unix| is_open(unix)).count();
+            assert!(open <= LIMIT, "{open} silent processes");
         });
     });
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::support::scripted::{Half, Moved, Scripted};
 use crate::support::testbed::{Testbed, with_testbed};
 use crate::support::*;
-use access_layer::rnic::*;
+use rnic::*;
 
 const LEN: usize = 64;
 
@@ -190,7 +190,7 @@ fn run(testbed: &Testbed<'_>, make: Make, is_local: bool) -> (Event, (u8, u8)) {
             addr: around.addr() + LEN as u64,
             len: LEN as u64,
             access: ALL_RIGHTS,
-            zero_based: false,
+            iova: None,
         };
         let mr = node.rnic.register_mr(pd, &request).unwrap();
         (node.rnic.mr_keys(&mr).rkey, mr)

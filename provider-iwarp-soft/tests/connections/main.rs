@@ -10,6 +10,7 @@
 //! | `local_meeting` | a peer that violates the protocol during the move to shared memory |
 //! | `local_rfc5042` | the attacks of RFC 5042, over TCP and through shared memory |
 //! | `many` | more connections than the provider polls one by one |
+//! | `mappings` | registered memory that is mapped for reading only, and memory of files |
 //! | `markers` | MPA markers |
 //! | `order` | the order of events of different connections |
 //! | `placing` | long frames without CRC |
@@ -26,6 +27,7 @@ mod frames;
 mod local_meeting;
 mod local_rfc5042;
 mod many;
+mod mappings;
 mod markers;
 mod order;
 mod placing;

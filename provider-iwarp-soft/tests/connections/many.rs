@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::*;
-use access_layer::rnic::*;
 use provider_iwarp_soft::SoftCq;
+use rnic::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Enough connections for the provider to wait on one set of them.

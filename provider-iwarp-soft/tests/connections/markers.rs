@@ -5,7 +5,7 @@ use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 
 use crate::support::*;
-use access_layer::rnic::*;
+use rnic::*;
 
 /// Bytes of a receive.
 const ROOM: usize = 1100;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::testbed::wait_until;
 use crate::support::*;
-use access_layer::rnic::*;
+use rnic::*;
 
 const LISTENER: u64 = 7;
 const BLOCKER: u64 = 8;

@@ -6,8 +6,8 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use crate::support::*;
-use access_layer::rnic::*;
 use provider_iwarp_soft::SoftMr;
+use rnic::*;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
 /// Request of revision 2: no CRC, IRD and ORD 4, no peer-to-peer mode.
@@ -241,7 +241,7 @@ fn memory_that_is_deregistered_during_a_write_receives_no_more_bytes() {
         addr: memory.addr(),
         len: LONG as u64,
         access: ALL_RIGHTS,
-        zero_based: false,
+        iova: None,
     };
     let mr = node.rnic.register_mr(&node.pd, &request).unwrap();
     let to = RemoteRange {
@@ -326,7 +326,7 @@ fn mapped(node: &Node) -> (SoftMr, Sge) {
         addr: start.expose_provenance() as u64,
         len: len as u64,
         access: ALL_RIGHTS,
-        zero_based: false,
+        iova: None,
     };
     let mr = node.rnic.register_mr(&node.pd, &request).unwrap();
     let sge = Sge {

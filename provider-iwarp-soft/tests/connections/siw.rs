@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::support::*;
-use access_layer::rnic::*;
+use rnic::*;
 
 /// The Request of siw.
 const SIW_REQUEST: &str = "4d504120 49442052 65712046 72616d65 10020004 00040004";

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use crate::support::*;
-use access_layer::rnic::*;
+use rnic::*;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 const REJECT: &str = "4d504120 49442052 65702046 72616d65 60010002 6e6f";
@@ -299,4 +299,28 @@ fn a_failed_accept_reports_the_receives_that_it_flushes() {
         server.poll_all(&server.recv_cq)[0].status,
         WcStatus::Flushed
     );
+}
+
+#[test]
+fn a_refusal_is_reported_although_the_timeout_ends_before_the_retries() {
+    let a = Node::new("lo 0");
+    // The port was free a moment ago.
+    let bound = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = bound.local_addr().unwrap().port();
+    drop(bound);
+    for (token, timeout_ms) in [(10, 1), (20, 150)] {
+        let client = a.side(token);
+        let params = ConnectParams {
+            timeout: Some(Duration::from_millis(timeout_ms)),
+            ..a.connect_params(port, b"")
+        };
+        a.rnic.connect(&client.qp, &params).unwrap();
+        let event = client.event();
+        // A timeout that ends before the kernel has answered is a timeout.
+        let is_refused = event == Event::NonPeerRejected;
+        assert!(
+            is_refused || event == Event::TimedOut && timeout_ms == 1,
+            "{event:?}"
+        );
+    }
 }

@@ -7,6 +7,7 @@
 )]
 #![allow(missing_docs, missing_debug_implementations, reason = "tests")]
 
+pub mod area;
 pub mod moved;
 pub mod networks;
 pub mod process;
@@ -19,7 +20,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::*;
+use ::rnic::*;
 use provider_iwarp_soft::*;
 pub use recorder::*;
 
@@ -179,7 +180,7 @@ impl Memory {
             addr: bytes.cast::<u8>().expose_provenance() as u64,
             len: len as u64,
             access,
-            zero_based: false,
+            iova: None,
         };
         let mr = node.rnic.register_mr(&node.pd, &request).unwrap();
         let keys = node.rnic.mr_keys(&mr);
@@ -390,12 +391,21 @@ impl Side<'_> {
         assert_eq!((done.wr_id, done.status), (wr_id, WcStatus::Success));
     }
 
+    /// Takes completions of this side's queue pair from a queue.
+    pub fn poll(&self, cq: &SoftCq, out: &mut [Completion]) -> usize {
+        let rnic = &self.node.rnic;
+        let count = rnic.poll_cq(cq, out);
+        let all = out[..count].iter();
+        all.for_each(|done| rnic.on_taken(&self.qp, done));
+        count
+    }
+
     pub fn next(&self, cq: &SoftCq) -> Completion {
         let deadline = Instant::now() + DEADLINE;
         let mut out = [Completion::EMPTY];
         loop {
             self.node.rnic.drive();
-            if self.node.rnic.poll_cq(cq, &mut out) == 1 {
+            if self.poll(cq, &mut out) == 1 {
                 return out[0];
             }
             assert!(Instant::now() < deadline, "no completion at {}", self.token);
@@ -406,7 +416,7 @@ impl Side<'_> {
     pub fn blocked(&self, cq: &SoftCq, waker: &Arc<Waker>) -> Completion {
         let deadline = Instant::now() + DEADLINE;
         let mut out = [Completion::EMPTY];
-        while self.node.rnic.poll_cq(cq, &mut out) == 0 {
+        while self.poll(cq, &mut out) == 0 {
             if !self.node.rnic.arm_cq(cq, false) {
                 let left = Some(Duration::from_secs(1));
                 self.node.rnic.wait(&[cq], waker, left);
@@ -421,7 +431,7 @@ impl Side<'_> {
         let mut out = [Completion::EMPTY; 64];
         let mut all = Vec::new();
         loop {
-            let count = self.node.rnic.poll_cq(cq, &mut out);
+            let count = self.poll(cq, &mut out);
             if count == 0 {
                 return all;
             }
@@ -466,6 +476,8 @@ pub fn bind_to(memory: &Memory, wr_id: u64, len: usize) -> BindMw<'_, SoftRnic> 
         range: memory.sge(0, len),
         access: ALL_RIGHTS,
         zero_based: false,
+        key: None,
+        is_first: false,
         qp_only: false,
         completion: true,
         signalled: true,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use access_layer::rnic::*;
+use ::rnic::*;
 
 use super::testbed::wait_until;
 use super::*;

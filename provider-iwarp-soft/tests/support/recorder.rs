@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
-pub use access_layer::rnic::ConnectionEvent as Event;
-use access_layer::rnic::*;
+pub use ::rnic::ConnectionEvent as Event;
+use ::rnic::*;
 use provider_iwarp_soft::*;
 
 use super::DEADLINE;

@@ -45,6 +45,7 @@ pub const WAITING: usize = 256;
 pub const KNOWN_ADDR: usize = 384;
 pub const KNOWN_VALUE: usize = 392;
 pub const CAN_PULL: usize = 512;
+pub const SUPPLIED: usize = 640;
 
 /// The kinds of records.
 pub const INLINE: u64 = 1;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-use access_layer::rnic::{Rnic, WcStatus};
+use ::rnic::{Rnic, WcStatus};
 
 use super::scripted::Scripted;
 use super::{DEADLINE, Event, Node, Side, connect, exchange};

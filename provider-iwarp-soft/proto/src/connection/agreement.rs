@@ -155,6 +155,11 @@ impl Agreement {
         }
     }
 
+    /// Returns true if the peer runs this implementation, or may.
+    pub(super) const fn is_possible(self) -> bool {
+        !matches!(self, Self::Off)
+    }
+
     /// Returns true if both ends accept carrier messages from now on.
     pub(super) const fn has_carriers(self) -> bool {
         matches!(self, Self::Agreed { common } if common.carriers)

@@ -4,9 +4,9 @@
 //! header and queue), then queue, MSN, MO and buffer, or STag, stream, right, wrap and bounds.
 
 use crate::{
-    Access, Delivery, Inbound, MemoryTable, MpaError, Msn, PeerTerminate, Placement, ProtocolError,
-    ReceiveBuffer, ReceiveQueue, RemoteOperation, SEGMENT_MAX, Stag, TaggedError, Target,
-    TerminateCode, UntaggedError,
+    Access, Delivery, Immediate, Inbound, MemoryTable, MpaError, Msn, PeerTerminate, Placement,
+    ProtocolError, ReceiveBuffer, ReceiveQueue, RemoteOperation, SEGMENT_MAX, Stag, TaggedError,
+    Target, TerminateCode, UntaggedError,
     wire::{
         carrier,
         ddp::{self, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, qn},
@@ -27,6 +27,7 @@ use super::{
 const BAD_LENGTH: TerminateCode = TerminateCode::Mpa(MpaError::Length);
 const UNEXPECTED_OPCODE: TerminateCode =
     TerminateCode::RemoteOperation(RemoteOperation::UnexpectedOpcode);
+const NO_RECEIVE: TerminateCode = TerminateCode::Untagged(UntaggedError::NoBuffer);
 const CATASTROPHIC: TerminateCode =
     TerminateCode::RemoteOperation(RemoteOperation::CatastrophicStream);
 
@@ -196,6 +197,8 @@ impl Connection {
                 self.state.on_fpdu();
                 Ok(inbound)
             }
+            // The receive is the last thing that a segment needs before it has an effect.
+            Err(NO_RECEIVE) if self.may_wait_for_receives() => Ok(Inbound::Unready),
             Err(code) => self.refuse(code, header, header.len().saturating_add(payload_len)),
         }
     }
@@ -292,7 +295,7 @@ impl Connection {
             len,
             received,
             ..
-        }) = self.outstanding.entries.front()
+        }) = self.outstanding.awaiting()
         else {
             return Err(UNEXPECTED_OPCODE);
         };
@@ -331,15 +334,14 @@ impl Connection {
         if !header.last {
             return Ok(place_tagged(target, segment, None));
         }
-        self.outstanding.entries.pop_front();
+        self.outstanding.on_answer();
         if work.is_none() {
             self.agreement.on_answered(header.to);
             self.adopt_agreed_ulpdu();
+            // The answer of the start-up has no payload that the engine could store.
+            self.on_answer_stored();
         }
-        let delivered = work.map(|(sequence, token)| {
-            self.send_queue.on_answered(sequence);
-            Delivery::Read { token }
-        });
+        let delivered = work.map(|(_, token)| Delivery::Read { token });
         Ok(place_tagged(target, segment, delivered))
     }
 
@@ -358,7 +360,11 @@ impl Connection {
         }
         let opcode = opcode_of(header.rdmap)?;
         let home = opcode.queue().ok_or(UNEXPECTED_OPCODE)?;
-        if !self.config.rfc7306 && opcode as u8 > Opcode::Terminate as u8 {
+        let is_permitted = match opcode.is_send_immediate() {
+            true => self.agreed_ulpdu().is_some(),
+            false => self.config.rfc7306 || opcode as u8 <= Opcode::Terminate as u8,
+        };
+        if !is_permitted {
             return Err(UNEXPECTED_OPCODE);
         }
         let last_queue = if self.config.rfc7306 {
@@ -474,7 +480,10 @@ impl Connection {
             len: message.received,
             solicited: message.opcode.is_solicited(),
             invalidate,
-            immediate: None,
+            immediate: match message.opcode.is_send_immediate() {
+                true => Some(Immediate::OfSend(header.rsvd_ulp)),
+                false => None,
+            },
         })
     }
 
@@ -500,7 +509,7 @@ impl Connection {
             len: std::mem::replace(&mut self.rx.written, Written::NONE).len,
             solicited: opcode.is_solicited(),
             invalidate: None,
-            immediate: Some(*data),
+            immediate: Some(Immediate::OfWrite(*data)),
         });
         Ok(Inbound::Place(Placement {
             target: Target::None,
@@ -579,6 +588,21 @@ impl Connection {
         self.pending.answer_atomic(original)
     }
 
+    /// Reports that the engine has stored the answer to the oldest read or atomic: the payload of
+    /// [`Delivery::Read`], or the value of [`Inbound::AtomicResponse`]. The work request completes
+    /// now and not before, so that a success says that the data is in memory. Until this call,
+    /// every further answer is refused.
+    pub fn on_answer_stored(&mut self) {
+        match self.outstanding.take_answered() {
+            Some(Outstanding::Read {
+                work: Some((sequence, _)),
+                ..
+            })
+            | Some(Outstanding::Atomic { sequence, .. }) => self.send_queue.on_answered(sequence),
+            Some(Outstanding::Read { work: None, .. }) | None => {}
+        }
+    }
+
     fn handle_atomic_response<P>(
         &mut self,
         header: &Untagged,
@@ -588,19 +612,16 @@ impl Connection {
         check_msn(header, self.rx.msn.atomic_response)?;
         check_mo(header, 0)?;
         let Some(&Outstanding::Atomic {
-            sequence,
-            token,
-            request_id,
-        }) = self.outstanding.entries.front()
+            token, request_id, ..
+        }) = self.outstanding.awaiting()
         else {
             return Err(UNEXPECTED_OPCODE);
         };
         if request_id != response.request_id {
             return Err(CATASTROPHIC);
         }
-        self.outstanding.entries.pop_front();
+        self.outstanding.on_answer();
         self.rx.msn.atomic_response = header.msn.next();
-        self.send_queue.on_answered(sequence);
         Ok(Inbound::AtomicResponse {
             token,
             original: response.original,
@@ -732,9 +753,7 @@ pub(super) fn check_mo(header: &Untagged, expected: u32) -> Result<(), Terminate
 }
 
 fn take_receive<Q: ReceiveQueue>(receives: &mut Q) -> Result<ReceiveBuffer, TerminateCode> {
-    receives
-        .next()
-        .ok_or(TerminateCode::Untagged(UntaggedError::NoBuffer))
+    receives.next().ok_or(NO_RECEIVE)
 }
 
 fn place_tagged<P>(target: Target<P>, segment: u32, delivered: Option<Delivery>) -> Inbound<P> {

@@ -91,7 +91,7 @@ impl Config {
 ///    transport; `on_sent` with the number of [`crate::Ends::WorkRequest`] whose bytes the
 ///    transport has taken completely; `poll_completion` until it returns `None`.
 /// 2. In: [`fpdu::peek`], check the CRC, `handle_ulpdu`, do what [`crate::Inbound`] says, then
-///    `poll_completion` (answers may have completed reads) and 1 again.
+///    `poll_completion` (stored answers have completed reads) and 1 again.
 /// 3. On `Err`: `terminate`, transmit its FPDU, shut the transport's sending side down,
 ///    `poll_flushed` until it returns `None`.
 #[derive(Debug)]
@@ -103,6 +103,7 @@ pub struct Connection {
     pending: PendingQueue,
     agreement: Agreement,
     carriers: Carriers,
+    waits_for_receives: bool,
     tx: Transmitter,
     rx: Receiver,
 }
@@ -124,6 +125,7 @@ impl Connection {
             pending: PendingQueue::default(),
             agreement: Agreement::Off,
             carriers: Carriers::new(),
+            waits_for_receives: false,
             tx: Transmitter::new(rtr),
             rx: Receiver::new(),
         }
@@ -139,6 +141,9 @@ impl Connection {
         }
         match request.kind {
             WorkKind::Atomic { .. } | WorkKind::ImmediateData { .. } if !self.config.rfc7306 => {
+                return Err(PostError::Unsupported);
+            }
+            WorkKind::SendImmediate { .. } if !self.agreement.is_possible() => {
                 return Err(PostError::Unsupported);
             }
             WorkKind::Atomic { to, .. } if to % 8 != 0 => return Err(PostError::Misaligned),
@@ -170,6 +175,18 @@ impl Connection {
     pub fn offer(&mut self, own: OwnOffer) {
         self.agreement
             .on_offer(OwnOffer::new(own.ulpdu_max, own.carriers));
+    }
+
+    /// Sets whether a message of a peer that runs this implementation waits for a receive
+    /// ([`crate::Inbound::Unready`]). Otherwise a message without a receive ends the stream (RFC
+    /// 5041 section 7.2, "no buffer available"). To the peer, waiting is TCP's flow control.
+    pub fn wait_for_receives(&mut self, waits: bool) {
+        self.waits_for_receives = waits;
+    }
+
+    /// True if a message that finds no receive waits for one.
+    const fn may_wait_for_receives(&self) -> bool {
+        self.waits_for_receives && self.agreed_ulpdu().is_some()
     }
 
     /// The longest ULPDU on which both ends have agreed; `None` with a peer that runs another

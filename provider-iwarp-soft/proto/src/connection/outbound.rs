@@ -160,13 +160,10 @@ impl Connection {
             part.last.then_some(part)
         };
         let fpdu = match kind {
-            WorkKind::Send {
-                solicited,
-                invalidate,
-            } => {
+            WorkKind::Send { .. } | WorkKind::SendImmediate { .. } => {
+                let (opcode, rsvd_ulp) = send_header(kind)?;
                 let part = part(UNTAGGED_LEN)?;
-                let opcode = Opcode::send(solicited, invalidate.is_some());
-                self.send_fpdu(opcode, invalidate, part, part.of_work(0), None)
+                self.send_fpdu(opcode, rsvd_ulp, part, part.of_work(0), None)
             }
             WorkKind::Write { stag, to } => {
                 let part = part(TAGGED_LEN)?;
@@ -242,12 +239,9 @@ impl Connection {
             token, kind, len, ..
         } = request;
         match kind {
-            WorkKind::Send {
-                solicited,
-                invalidate,
-            } => {
-                let opcode = Opcode::send(solicited, invalidate.is_some());
-                Some(self.send_segment(opcode, invalidate, token, offset, len, mulpdu))
+            WorkKind::Send { .. } | WorkKind::SendImmediate { .. } => {
+                let (opcode, rsvd_ulp) = send_header(kind)?;
+                Some(self.send_segment(opcode, rsvd_ulp, token, offset, len, mulpdu))
             }
             WorkKind::Write { stag, to } => {
                 Some(self.write_segment(stag, to, token, offset, len, mulpdu))
@@ -296,7 +290,7 @@ impl Connection {
     fn send_segment(
         &mut self,
         opcode: Opcode,
-        invalidate: Option<Stag>,
+        rsvd_ulp: u32,
         token: u64,
         offset: u32,
         len: u32,
@@ -306,14 +300,14 @@ impl Connection {
         self.send_queue.advance(part.len, part.last);
         self.tx.on_segment(Source::Work, part.last);
         let (payload, ends) = (part.of_work(token), part.ends_work(token));
-        self.send_fpdu(opcode, invalidate, part, payload, ends)
+        self.send_fpdu(opcode, rsvd_ulp, part, payload, ends)
     }
 
     /// Makes a segment of a Send; the last segment takes the message's MSN.
     fn send_fpdu(
         &mut self,
         opcode: Opcode,
-        invalidate: Option<Stag>,
+        rsvd_ulp: u32,
         part: Part,
         payload: TransmitPayload,
         ends: Option<Ends>,
@@ -321,7 +315,7 @@ impl Connection {
         let header = Untagged {
             last: part.last,
             rdmap: opcode.control(),
-            rsvd_ulp: invalidate.map_or(0, |stag| stag.0),
+            rsvd_ulp,
             qn: qn::SEND,
             msn: self.tx.msn.send,
             mo: part.offset,
@@ -470,6 +464,23 @@ impl Connection {
         let mut fpdu = TransmitFpdu::new(RDMAP_AT + rdmap_len, payload, ends);
         header.emit(fpdu.part(LENGTH_LEN));
         fpdu
+    }
+}
+
+/// Returns the opcode of a Send, and the value of its DDP header; `None` for other requests.
+fn send_header(kind: WorkKind) -> Option<(Opcode, u32)> {
+    match kind {
+        WorkKind::Send {
+            solicited,
+            invalidate,
+        } => {
+            let opcode = Opcode::send(solicited, invalidate.is_some());
+            Some((opcode, invalidate.map_or(0, |stag| stag.0)))
+        }
+        WorkKind::SendImmediate { value, solicited } => {
+            Some((Opcode::send_immediate(solicited), value))
+        }
+        _ => None,
     }
 }
 

@@ -67,7 +67,7 @@ impl Connection {
         Some(message.target(segment))
     }
 
-    /// The token of the read whose response is expected next.
+    /// The token of the read whose response is expected next, or is being placed.
     #[must_use]
     pub fn answered_read(&self) -> Option<u64> {
         match self.outstanding.entries.front()? {

@@ -44,9 +44,31 @@ pub(super) enum Pending {
 #[derive(Debug, Default)]
 pub(super) struct OutstandingQueue {
     pub(super) entries: VecDeque<Outstanding>,
+    /// True from the end of the answer to the oldest request until the engine has stored it.
+    is_answered: bool,
 }
 
 impl OutstandingQueue {
+    /// Records that the answer to the oldest request was received completely.
+    pub(super) const fn on_answer(&mut self) {
+        self.is_answered = true;
+    }
+
+    /// Returns the oldest request if a part of its answer may be received.
+    pub(super) fn awaiting(&self) -> Option<&Outstanding> {
+        self.entries.front().filter(|_| !self.is_answered)
+    }
+
+    /// Removes the oldest request, whose answer is stored. Returns `None` if its answer was not
+    /// received.
+    pub(super) fn take_answered(&mut self) -> Option<Outstanding> {
+        if std::mem::take(&mut self.is_answered) {
+            self.entries.pop_front()
+        } else {
+            None
+        }
+    }
+
     /// Returns true if the response to the oldest request was received in part.
     pub(super) fn is_partly_answered(&self) -> bool {
         matches!(self.entries.front(), Some(Outstanding::Read { received, .. }) if *received > 0)

@@ -144,7 +144,10 @@ impl SendQueue {
         self.front += 1;
         let len = match kind {
             WorkKind::ImmediateData { .. } | WorkKind::Atomic { .. } => 8,
-            WorkKind::Send { .. } | WorkKind::Write { .. } | WorkKind::Read { .. } => len,
+            WorkKind::Send { .. }
+            | WorkKind::SendImmediate { .. }
+            | WorkKind::Write { .. }
+            | WorkKind::Read { .. } => len,
         };
         Some(Completion { token, len, status })
     }

@@ -7,8 +7,8 @@ use crc_fast::CrcAlgorithm::Crc32Iscsi;
 use super::memory::{Grant, Memory, Receives, Region};
 use crate::{
     Access, CarrierMessage, Completion, CompletionStatus, Config, Connection, Delivery, Ends,
-    Inbound, MpaError, Peer, PeerTerminate, Placement, ProtocolError, ReceiveBuffer, StreamState,
-    Target, TransmitFpdu, TransmitPayload, WorkKind, WorkRequest,
+    Immediate, Inbound, MpaError, Peer, PeerTerminate, Placement, ProtocolError, ReceiveBuffer,
+    StreamState, Target, TransmitFpdu, TransmitPayload, WorkKind, WorkRequest,
     wire::{
         ddp,
         fpdu::{self, CRC_LEN, Deframed, LENGTH_LEN},
@@ -325,6 +325,7 @@ impl Engine {
             Inbound::ReadRequest => self.events.push(Event::ReadRequest),
             Inbound::Atomic { request, place } => self.execute(request, place),
             Inbound::AtomicResponse { token, original } => {
+                self.on_answer(token);
                 self.events.push(Event::AtomicResult(token, original));
             }
             Inbound::Carrier(message) => self.events.push(Event::Carrier(message)),
@@ -333,6 +334,7 @@ impl Engine {
                 assert!(self.conn.state().has_ended());
                 self.events.push(Event::Terminated(terminate));
             }
+            Inbound::Unready => panic!("the engine does not wait for receives"),
             Inbound::Dropped => panic!("the stream has not ended"),
         }
     }
@@ -375,13 +377,25 @@ impl Engine {
             }
         }
         if let Some(delivery) = placement.delivered {
+            if let Delivery::Read { token } = delivery {
+                self.on_answer(token);
+            }
             if let Delivery::Receive { len, immediate, .. } = delivery {
                 let (written, _) = std::mem::replace(&mut self.written, (0, true));
                 let filled = std::mem::take(&mut self.filled);
-                assert_eq!(len, if immediate.is_some() { written } else { filled });
+                let is_of_write = matches!(immediate, Some(Immediate::OfWrite(_)));
+                assert_eq!(len, if is_of_write { written } else { filled });
             }
             self.events.push(Event::Delivered(delivery));
         }
+    }
+
+    /// Reports that an answer is stored. The request must not have completed before.
+    fn on_answer(&mut self, token: u64) {
+        self.complete();
+        let mut completed = self.completions.iter().map(|done| done.token);
+        assert!(!completed.any(|done| done == token), "completed too early");
+        self.conn.on_answer_stored();
     }
 
     fn execute(&mut self, request: AtomicRequest, grant: Grant) {

@@ -2,12 +2,13 @@
 
 use super::{
     code,
-    engine::{Engine, Pair, SEND, immediate, split, with_rtr, write},
+    engine::{Engine, Pair, SEND, immediate, request, split, with_rtr, write},
     faults, hex, triple,
 };
 use crate::{
-    CarrierError, CarrierMessage, Delivery, Inbound, OwnOffer, Role, Stag, StreamState,
-    TransmitFpdu, TransmitPayload, testing::memory::Grant, wire::mpa::RtrKind,
+    CarrierError, CarrierMessage, Delivery, Immediate, Inbound, OwnOffer, PostError, Role, Stag,
+    StreamState, TransmitFpdu, TransmitPayload, WorkKind, testing::memory::Grant,
+    wire::mpa::RtrKind,
 };
 
 const OFFER: CarrierMessage = CarrierMessage::Offer {
@@ -99,6 +100,38 @@ fn carrier_messages_need_an_offer_of_both_ends() {
             assert_eq!(queued.is_ok(), expected, "{offers:?}");
         }
     }
+}
+
+#[test]
+fn a_send_with_immediate_data_needs_a_peer_of_this_implementation() {
+    const LEN: u32 = 40_000;
+    let kind = |solicited| WorkKind::SendImmediate {
+        value: 0x0102_0304,
+        solicited,
+    };
+    for solicited in [false, true] {
+        let mut pair = agreed();
+        let kind = kind(solicited);
+        pair.initiator.post(1, kind, vec![7; LEN as usize], false);
+        pair.run();
+        let expected = Delivery::Receive {
+            token: 100,
+            len: LEN,
+            solicited,
+            invalidate: None,
+            immediate: Some(Immediate::OfSend(0x0102_0304)),
+        };
+        assert_eq!(pair.responder.deliveries(), [expected]);
+    }
+    let mut alone = pair([None, Some(true)]);
+    alone.run();
+    let refused = alone.initiator.conn.post(request(1, kind(false), 8));
+    assert_eq!(refused, Err(PostError::Unsupported));
+    let mut unknown = pair([Some(true), None]);
+    unknown.initiator.post(1, kind(false), vec![7; 8], false);
+    unknown.initiator.transmit_all();
+    let bytes = unknown.initiator.take_sent();
+    assert!(unknown.responder.receive(&bytes).is_err());
 }
 
 #[test]
@@ -223,7 +256,7 @@ fn both_directions_move_and_carry_every_kind_of_message() {
     assert_eq!(initiator.memory.slice(Stag(1), 0x1000, 200_000), message);
     assert!(matches!(
         responder.deliveries().last(),
-        Some(Delivery::Receive { immediate: Some(it), .. }) if *it == data
+        Some(Delivery::Receive { immediate: Some(it), .. }) if *it == Immediate::OfWrite(data)
     ));
 
     let error = responder.conn.fail_local();

@@ -5,8 +5,8 @@ use super::{
     hex,
 };
 use crate::{
-    Delivery, MpaError, Msn, PeerTerminate, ProtocolError, Role, Stag, TerminateCode, TransmitFpdu,
-    WorkKind,
+    Delivery, Immediate, MpaError, Msn, PeerTerminate, ProtocolError, Role, Stag, TerminateCode,
+    TransmitFpdu, WorkKind,
     wire::{
         mpa::RtrKind,
         rdmap::{AtomicOp, Opcode},
@@ -184,7 +184,7 @@ fn immediate_data_of_group_b() {
             len: 0,
             solicited,
             invalidate: None,
-            immediate: Some(data),
+            immediate: Some(Immediate::OfWrite(data)),
         };
         assert_eq!(engine.deliveries(), [delivered]);
     }

@@ -3,11 +3,12 @@
 use std::cell::RefCell;
 
 use super::{
-    engine::{Engine, Receives, config, split},
+    engine::{self, Engine, Receives, config, split},
     hex,
 };
 use crate::{
-    Access, Connection, Inbound, InvalidateFault, MemoryTable, ProtectionFault, Role, Stag, Target,
+    Access, CompletionStatus, Connection, Inbound, InvalidateFault, MemoryTable, ProtectionFault,
+    Role, Stag, Target, wire::rdmap::AtomicOp,
 };
 
 /// Grants every access. The result of a call is the number of the call.
@@ -123,4 +124,65 @@ fn a_predicted_place_is_not_resolved() {
         place: (),
     };
     assert_eq!(predicted, Some(expected));
+}
+
+/// The answer to a read of four bytes, and to an atomic operation.
+const ANSWERS: [&str; 2] = [
+    "c142 00000001 0000000000001000 01020304",
+    "414b 00000000 00000003 00000001 00000000 00000000 0000000000000001",
+];
+
+/// An initiator that has posted a read or an atomic operation, and has received its answer.
+fn answered(answer: &str) -> Connection {
+    let mut initiator = Engine::new(config(Role::Initiator));
+    if answer == ANSWERS[0] {
+        initiator.post_read(1, (9, 0), (1, 0x1000), 4, false);
+    } else {
+        let add = AtomicOp::FetchAdd { add: 1, mask: 0 };
+        initiator.post(1, engine::atomic(add, 9, 0), Vec::new(), false);
+    }
+    initiator.transmit_all();
+    judge(&mut initiator.conn, &Numbered::default(), &[answer]);
+    initiator.conn
+}
+
+#[test]
+fn a_request_completes_when_its_answer_is_stored_and_not_before() {
+    for answer in ANSWERS {
+        let mut conn = answered(answer);
+        assert_eq!(conn.poll_completion(), None, "{answer}");
+        conn.on_answer_stored();
+        let done = conn.poll_completion().map(|done| (done.token, done.status));
+        assert_eq!(done, Some((1, CompletionStatus::Done)), "{answer}");
+        conn.on_answer_stored();
+        assert_eq!(conn.poll_completion(), None, "{answer}");
+    }
+}
+
+#[test]
+fn a_request_whose_answer_is_not_stored_is_flushed() {
+    for answer in ANSWERS {
+        let mut conn = answered(answer);
+        conn.fail_local();
+        conn.on_llp_closed();
+        assert_eq!(conn.poll_completion(), None, "{answer}");
+        let flushed = conn.poll_flushed().map(|done| (done.token, done.status));
+        assert_eq!(flushed, Some((1, CompletionStatus::Flushed)), "{answer}");
+    }
+}
+
+#[test]
+fn no_answer_is_taken_while_one_is_being_stored() {
+    let memory = Numbered::default();
+    for answer in ANSWERS {
+        let mut conn = answered(answer);
+        let empty = "c142 00000001 0000000000001004";
+        for next in [answer, empty] {
+            let mut conn = answered(answer);
+            let judged = conn.handle_ulpdu(&hex(next), &memory, &mut Receives::default());
+            assert!(judged.is_err(), "{next} after {answer}");
+        }
+        conn.on_answer_stored();
+        assert_eq!(conn.outstanding_reads(), 0, "{answer}");
+    }
 }

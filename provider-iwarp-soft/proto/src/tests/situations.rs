@@ -131,6 +131,7 @@ fn outcome(early: bool, mut engine: Engine, segment: &[u8]) -> String {
         Ok(Inbound::Carrier(_)) => "carrier".into(),
         Ok(Inbound::ReadyToReceive) => "ready".into(),
         Ok(Inbound::Terminated(_)) => "ended".into(),
+        Ok(Inbound::Unready) => "unready".into(),
         Ok(Inbound::Dropped) => "dropped".into(),
     }
 }

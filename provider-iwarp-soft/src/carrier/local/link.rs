@@ -1,4 +1,5 @@
-//! The local carrier of one connection: two rings, a bell, and references that are pulled.
+//! The local carrier of one connection: two rings, a bell, references that are pulled, and Writes
+//! and Reads that the initiator carries out ([`super::direct`]).
 //!
 //! # Cost of one 64-byte Send
 //!
@@ -11,16 +12,21 @@
 //!
 //! A payload above [`INLINE_MAX`] is not copied by the sender if the receiver can read the sender's
 //! memory, unless the Send asks for a copy. One `process_vm_readv` of the receiver copies it to its
-//! target, and the sender only checks for the receiver's answer.
+//! target, and the sender only checks for the receiver's answer. If the receiver cannot read the
+//! memory, the sender supplies the bytes ([`supply`]), and later payloads are copied.
+
+mod one_sided;
+mod pending_pull;
+mod supply;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use access_layer::rnic::Flow as Way;
 use iwarp_proto::{
-    Connection, Ends, Placement, ProtectionFault, Stag, Target, TransmitFpdu, TransmitPayload,
+    Connection, Ends, Placement, ProtectionFault, Stag, TransmitFpdu, TransmitPayload,
 };
+use rnic::Flow as Way;
 
 use crate::carrier::inbox::{Accepted, Reception, Sinks};
 use crate::carrier::{Carrier, Distance, End, Flow, Payloads, TxFault, visit_payload};
@@ -28,13 +34,17 @@ use crate::memory::{Bytes, MemoryAccess, ReferenceHolder, TAIL};
 use crate::progress::conn_socket::MayHaveWork;
 use crate::work::Report;
 
+use super::attention::Attention;
 use super::bell::{self, Drained};
+use super::direct::{Grant, Initiator, must_follow};
 use super::pull::{self, Puller, Witness};
 use super::record::{Body, Corrupt, PIECES_MAX, Piece, Position};
 use super::references::OutstandingReferences;
 use super::rendezvous::{self, UnixConn};
 use super::ring::{Consumer, Outcome, Producer, Refused};
 use super::watch::Watch;
+use pending_pull::PendingPull;
+use supply::Declined;
 
 /// Payloads up to this long are copied through the ring.
 pub(crate) const INLINE_MAX: usize = 8 * 1024;
@@ -53,7 +63,7 @@ const DRIVE_BYTES: usize = 512 * 1024;
 /// A segment that is not finished, because it or an earlier one is a reference that is not pulled.
 #[derive(Debug)]
 struct Unfinished {
-    reference: Option<Position>,
+    reference: Option<(Position, TransmitPayload)>,
     ends: Finish,
 }
 
@@ -68,6 +78,16 @@ enum Finish {
     Report(Report),
 }
 
+/// The permission to read the memory of the peer.
+#[derive(Debug, Clone, Copy)]
+enum Reading {
+    /// The kernel has never permitted it, so the peer sends no references.
+    Never,
+    Permitted(Puller),
+    /// The permission has ended, while the ring may have had references.
+    Ended,
+}
+
 /// The local carrier of one connection.
 ///
 /// When the connection has received the end of the peer's TCP stream, it first receives what is
@@ -78,10 +98,13 @@ pub(crate) struct LocalCarrier {
     consumer: Consumer,
     /// The connection between the two processes: bells in both directions.
     conn: Arc<UnixConn>,
-    /// Reads the memory of the peer, if that is permitted.
-    puller: Option<Puller>,
-    /// Kept as long as the peer may read its word.
-    _witness: Witness,
+    reading: Reading,
+    initiator: Initiator,
+    attention: Attention,
+    /// The last segment that no direct copy may overtake, until the peer has handled it.
+    ordered: Option<Position>,
+    /// True if a segment was received, and not released, that no direct copy may overtake.
+    has_ordered: bool,
     references: Arc<OutstandingReferences>,
     watch: Arc<Watch>,
     /// A segment for which the ring had no room.
@@ -90,6 +113,10 @@ pub(crate) struct LocalCarrier {
     must_transmit: bool,
     /// The segments from the oldest reference on that the peer has not pulled.
     unfinished: VecDeque<Unfinished>,
+    /// The number of bytes of the oldest reference that were supplied.
+    supplied: usize,
+    /// The message at the front of the ring, if this end has declined its reference.
+    declined: Option<Declined>,
     finished: Vec<Report>,
     distance: Distance,
     /// True while threads poll the connection, so that the peer need not ring.
@@ -101,9 +128,10 @@ pub(crate) struct LocalCarrier {
     awaits_answer: bool,
     /// The longest payload of a segment.
     payload_max: usize,
-    /// The payload bytes through the ring, and by reference.
+    /// The payload bytes through the ring, by reference, and by direct copies.
     ring: Way,
     reference: Way,
+    direct: Way,
 }
 
 impl LocalCarrier {
@@ -120,20 +148,30 @@ impl LocalCarrier {
         let puller = credentials.and_then(|peer| Puller::probe(peer, known).ok());
         tracing::debug!(by_reference = puller.is_some(), "shared memory is agreed");
         consumer.set_can_pull(puller.is_some());
+        let reading = puller.map_or(Reading::Never, Reading::Permitted);
         let conn = Arc::new(conn);
-        let references = Arc::new(OutstandingReferences::new(producer.revoker(), conn.clone()));
+        let grant = Grant::new(producer.half().clone(), witness);
+        let references = OutstandingReferences::new(producer.revoker(), conn.clone(), grant);
+        let references = Arc::new(references);
+        let initiator = Initiator::new(consumer.half().clone());
+        let attention = Attention::new(producer.half().clone());
         let watch = Arc::new(Watch::new(consumer.half().clone()));
         Self {
             producer,
             consumer,
             conn,
-            puller,
-            _witness: witness,
+            reading,
+            initiator,
+            attention,
+            ordered: None,
+            has_ordered: false,
             references,
             watch,
             stashed: None,
             must_transmit: false,
             unfinished: VecDeque::new(),
+            supplied: 0,
+            declined: None,
             finished: Vec::new(),
             distance: Distance::default(),
             is_polled: false,
@@ -142,6 +180,7 @@ impl LocalCarrier {
             payload_max: THROUGH_RING_MAX,
             ring: Way::default(),
             reference: Way::default(),
+            direct: Way::default(),
         }
     }
 
@@ -193,10 +232,11 @@ impl LocalCarrier {
     }
 
     /// Makes the peer ring from now on, for segments to receive and, while segments wait for the
-    /// transport, for room. Returns `true` if there is work already.
-    pub(crate) fn arm(&mut self) -> Result<bool, End> {
+    /// transport, for room. Returns `true` if there is work already. While the front segment
+    /// `is_unready`, segments are no work: it waits for a receive.
+    pub(crate) fn arm(&mut self, is_unready: bool) -> Result<bool, End> {
         self.is_polled = false;
-        if self.consumer.announce_sleep() {
+        if !is_unready && self.consumer.announce_sleep() {
             return Ok(true);
         }
         if self.consumer.must_notify() {
@@ -211,6 +251,10 @@ impl LocalCarrier {
         // that it made before the wait.
         if !self.must_transmit {
             self.must_transmit = self.producer.announce_wait().map_err(corrupt_rx)?;
+        }
+        if !self.must_transmit && self.must_supply() {
+            self.producer.end_wait();
+            self.must_transmit = true;
         }
         Ok(self.must_transmit)
     }
@@ -227,9 +271,10 @@ impl LocalCarrier {
         self.references.revoke_all();
     }
 
-    /// Returns the payload that was copied, and the payload that was read by reference.
-    pub(crate) fn traffic(&self) -> (Way, Way) {
-        (self.ring, self.reference)
+    /// Returns the payload that was copied, that was read by reference, and that this end has
+    /// copied directly.
+    pub(crate) fn traffic(&self) -> (Way, Way, Way) {
+        (self.ring, self.reference, self.direct)
     }
 
     fn publish(&mut self) {
@@ -269,6 +314,7 @@ impl LocalCarrier {
             if pushed.is_ok() {
                 self.ring.sent.add_segment(len);
             }
+            self.note_order(header, pushed.ok());
             pushed.map(|_| None)
         };
         match pushed {
@@ -277,7 +323,9 @@ impl LocalCarrier {
                 Ok(true)
             }
             Err(Refused::Full) => Ok(false),
-            Err(Refused::TooLong) => Err(PushFault::Protection(ProtectionFault::Bounds)),
+            Err(Refused::TooLong | Refused::Unreadable) => {
+                Err(PushFault::Protection(ProtectionFault::Bounds))
+            }
             Err(Refused::Corrupt(corrupt)) => Err(PushFault::Corrupt(corrupt)),
         }
     }
@@ -285,8 +333,12 @@ impl LocalCarrier {
     /// True if the receiver is to read the payload in the memory of this process.
     fn is_by_reference(&self, segment: &TransmitFpdu, payloads: &Payloads<'_>) -> bool {
         let len = segment.payload_len();
-        if len <= INLINE_MAX || self.payload_max != REFERENCE_MAX {
+        if len <= INLINE_MAX {
             return false;
+        }
+        if self.payload_max != REFERENCE_MAX {
+            // Such a segment was made before the peer declined a reference.
+            return len > self.producer.payload_max();
         }
         let TransmitPayload::WorkRequest { token, .. } = segment.payload else {
             return true;
@@ -302,7 +354,7 @@ impl LocalCarrier {
         pieces: &[Bytes<'_>],
         memory: &MemoryAccess<'_>,
         payloads: &Payloads<'_>,
-    ) -> Result<Option<Position>, Refused> {
+    ) -> Result<Option<(Position, TransmitPayload)>, Refused> {
         let mut places = [Piece::default(); PIECES_MAX];
         for (place, bytes) in places.iter_mut().zip(pieces) {
             (place.addr, place.len) = (bytes.addr(), bytes.len() as u32);
@@ -314,11 +366,12 @@ impl LocalCarrier {
         self.references
             .add(position, stags_of(segment.payload, memory, payloads));
         self.reference.sent.add_segment(segment.payload_len());
-        Ok(Some(position))
+        self.note_order(header, Some(position));
+        Ok(Some((position, segment.payload)))
     }
 
     /// Records a segment that was written to the ring.
-    fn note(&mut self, reference: Option<Position>, ends: Finish) {
+    fn note(&mut self, reference: Option<(Position, TransmitPayload)>, ends: Finish) {
         self.distance.sent += 1;
         self.unfinished.push_back(Unfinished { reference, ends });
     }
@@ -326,11 +379,12 @@ impl LocalCarrier {
     /// Finishes the segments that the peer has received, oldest first.
     fn finish(&mut self, proto: &mut Connection) -> Result<(), TxFault> {
         while let Some(oldest) = self.unfinished.front() {
-            if let Some(position) = oldest.reference {
+            if let Some((position, _)) = oldest.reference {
                 let Some(done) = self.producer.poll_reference().map_err(corrupt_tx)? else {
                     return Ok(());
                 };
                 self.references.remove(position);
+                self.supplied = 0;
                 if done.outcome != Outcome::Pulled {
                     return Err(fault_of(oldest.ends, done.outcome, proto));
                 }
@@ -359,15 +413,22 @@ impl LocalCarrier {
             if let Some(placement) = pulled.take() {
                 sinks.deliver(&placement);
             }
+            if !self.take_supplied(&mut sinks, budget)? {
+                return Ok(());
+            }
             let Some(mut pull) = self.handle_records(&mut sinks, budget)? else {
                 return Ok(());
             };
             let pinned = table.pin(&memory, std::mem::take(&mut pull.stags));
             drop(memory);
-            self.pull(&mut pull, reception.proto)?;
+            let is_pulled = self.pull(&mut pull)?;
             drop(pinned);
-            budget.take(pull.len);
-            pulled = Some(pull.placement);
+            if is_pulled {
+                budget.take(pull.len);
+                pulled = Some(pull.placement);
+            } else {
+                self.declined = Some(Declined::new(pull));
+            }
         }
     }
 
@@ -395,21 +456,30 @@ impl LocalCarrier {
             return Ok(Front::Empty);
         };
         let (header, len) = (record.header(), record.payload_len());
+        self.has_ordered |= must_follow(header) && self.references.grant.is_announced();
         let checked = sinks.with_proto(|proto, memory, receives| {
             proto.handle_segment(header, len, memory, receives)
         });
-        if let Accepted::Place(placement) = sinks.accept(checked)? {
+        let accepted = sinks.accept(checked)?;
+        if matches!(accepted, Accepted::Unready) {
+            // The record stays at the front.
+            return Ok(Front::Empty);
+        }
+        if let Accepted::Place(placement) = accepted {
             match record.body {
                 Body::None => {}
                 Body::Inline { ptr, .. } => {
-                    let mut from = ptr;
+                    let (mut from, mut is_placed) = (ptr, true);
                     sinks.place(&placement.target, len, |bytes| {
                         // SAFETY: the record has `len` bytes from `ptr` on in the shared segment
                         // (Consumer::peek), which `self` keeps mapped, and the pieces of a target
                         // are `len` bytes long in all.
-                        unsafe { bytes.write_from(from) };
+                        is_placed &= unsafe { bytes.write_from(from) };
                         from = from.wrapping_add(bytes.len());
                     })?;
+                    if !is_placed {
+                        return Err(sinks.fail_place(&placement.target));
+                    }
                 }
                 Body::Reference { .. } => {
                     return PendingPull::prepare(placement, len, sinks).map(Front::Pull);
@@ -426,17 +496,18 @@ impl LocalCarrier {
     }
 
     /// Reads the payload of the record at the front from the peer's memory into its target, and
-    /// takes the record.
-    fn pull(&mut self, pull: &mut PendingPull, proto: &mut Connection) -> Result<(), End> {
-        let Some(puller) = &self.puller else {
-            // This end has announced to the peer that it cannot read the peer's memory.
-            return Err(End::Broken);
-        };
+    /// takes the record. Returns false if the memory cannot be read: the peer supplies the payload.
+    fn pull(&mut self, pull: &mut PendingPull) -> Result<bool, End> {
         if !self.consumer.begin_pull().map_err(corrupt_rx)? {
             // The peer has revoked the reference, because its memory is no longer registered. That
             // error of the peer ends the connection.
             return Err(End::Broken);
         }
+        let puller = match self.reading {
+            Reading::Permitted(puller) => puller,
+            Reading::Ended => return self.decline(),
+            Reading::Never => return Err(End::Broken),
+        };
         let mut tail = [0; TAIL];
         pull.places.extend(pull.late.map(|_| pull::Target {
             ptr: tail.as_mut_ptr(),
@@ -445,21 +516,35 @@ impl LocalCarrier {
         // SAFETY: the memory table has checked the targets, whose registrations the caller has
         // pinned; the eight bytes are of this frame.
         let pulled = unsafe { puller.pull(self.consumer.pieces(), &pull.places) };
-        if !self.consumer.end_pull(pulled.is_ok()) {
-            return Err(End::Broken);
-        }
         if let Err(error) = pulled {
-            tracing::warn!(%error, "the payload of a message cannot be read from its sender");
-            return Err(End::Fault(proto.fail_local()));
+            tracing::debug!(%error, "the peer must supply a payload that cannot be read");
+            if error.raw_os_error() != Some(libc::EFAULT) {
+                self.reading = Reading::Ended;
+                self.consumer.set_can_pull(false);
+            }
+            return self.decline();
         }
-        if let Some(place) = pull.late {
+        if let Some(place) = pull.late
+            && self.consumer.may_use_pulled()
+        {
             // SAFETY: the last bytes of the target, which the memory table has checked, and whose
             // registrations the caller has pinned.
             unsafe { crate::memory::write_late(place, &tail) };
         }
+        // From here on the sender reports success, so all bytes are in their place.
+        if !self.consumer.end_pull() {
+            return Err(End::Broken);
+        }
         self.reference.received.add_segment(pull.len);
         self.consumer.advance();
-        Ok(())
+        Ok(true)
+    }
+
+    fn decline(&mut self) -> Result<bool, End> {
+        match self.consumer.decline() {
+            true => Ok(false),
+            false => Err(End::Broken),
+        }
     }
 }
 
@@ -487,54 +572,9 @@ impl Budget {
     }
 
     fn take(&mut self, len: usize) {
-        self.records -= 1;
+        self.records = self.records.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(len);
         self.taken += 1;
-    }
-}
-
-/// A payload that is read from the peer's memory while the memory table is not open: the kernel may
-/// take any time to supply that memory.
-struct PendingPull {
-    /// The message that is delivered afterwards.
-    placement: Placement<()>,
-    len: usize,
-    places: Vec<pull::Target>,
-    /// The place of the last bytes of an RDMA Write, which are written last.
-    late: Option<*mut u8>,
-    /// The registrations that contain the target.
-    stags: Vec<Stag>,
-}
-
-impl PendingPull {
-    fn prepare<'m>(
-        placement: Placement<Bytes<'m>>,
-        len: usize,
-        sinks: &mut Sinks<'m>,
-    ) -> Result<Self, End> {
-        let mut places: Vec<pull::Target> = Vec::with_capacity(4);
-        sinks.place(&placement.target, len, |bytes| {
-            let (ptr, len) = bytes.as_place();
-            places.push(pull::Target { ptr, len });
-        })?;
-        let mut late = None;
-        if let (Target::Tagged { .. }, [whole]) = (&placement.target, &mut places[..])
-            && whole.len > TAIL
-        {
-            whole.len -= TAIL;
-            late = Some(whole.ptr.wrapping_add(whole.len));
-        }
-        Ok(Self {
-            stags: sinks.registrations_of(&placement.target),
-            placement: Placement {
-                target: placement.target.unresolved(),
-                payload: placement.payload,
-                delivered: placement.delivered,
-            },
-            len,
-            places,
-            late,
-        })
     }
 }
 
@@ -557,6 +597,7 @@ impl Carrier for LocalCarrier {
         // The caller has checked the room.
         let pushed = self.producer.push(header, len, |to| copy(payload, to));
         debug_assert!(pushed.is_ok(), "{pushed:?}");
+        self.note_order(header, pushed.ok());
         // The peer waits for the segment, so it is published before the caller releases its locks.
         if self.is_answering {
             self.producer.publish();
@@ -603,6 +644,7 @@ impl Carrier for LocalCarrier {
         }
         self.publish();
         self.finish(proto)?;
+        self.supply(proto, payloads)?;
         Ok(flow)
     }
 
@@ -619,6 +661,9 @@ impl Carrier for LocalCarrier {
         };
         let result = self.receive_within(reception, &mut budget);
         self.distance.received += budget.taken as u64;
+        if std::mem::take(&mut self.has_ordered) {
+            self.consumer.release();
+        }
         self.is_answering = budget.taken == 1;
         if self.consumer.must_notify() {
             bell::ring(&self.conn);
@@ -667,14 +712,15 @@ impl Drop for LocalCarrier {
     }
 }
 
-/// Copies the pieces of a payload, in order.
-fn copy(pieces: &[Bytes<'_>], mut to: *mut u8) {
-    for bytes in pieces {
+/// Copies the pieces of a payload, in order. Returns false if a piece does not exist any more.
+fn copy(pieces: &[Bytes<'_>], mut to: *mut u8) -> bool {
+    pieces.iter().all(|bytes| {
         // SAFETY: `to` has room for the pieces, whose lengths add up to the length of the payload
         // (Producer::push), and shared memory is never registered memory.
-        unsafe { bytes.read_to(to) };
+        let is_read = unsafe { bytes.read_to(to) };
         to = to.wrapping_add(bytes.len());
-    }
+        is_read
+    })
 }
 
 fn finish_of(segment: &TransmitFpdu) -> Finish {

@@ -5,10 +5,12 @@
 //! | [`segment`] | the memory that the two processes share |
 //! | [`record`] | the layout of one record of a ring |
 //! | [`ring`] | the producer and the consumer of a ring of records |
+//! | `attention` | the choice between the ring and a direct copy for a short Write |
 //! | [`watch`] | a check of a ring by threads that do not hold the connection |
 //! | [`bell`] | the doorbell for a process that sleeps |
 //! | [`rendezvous`] | where the two processes connect and agree |
-//! | [`pull`] | reading the memory of the peer's process |
+//! | [`pull`] | reading and writing the memory of the peer's process |
+//! | [`direct`] | RDMA Writes and Reads that the initiator carries out |
 //! | [`references`] | references to registered memory that the peer may still read |
 //! | [`link`] | the carrier of one connection |
 //!
@@ -18,7 +20,9 @@
 //! it once, checks the copy, and uses only the copy. A word that no correct peer writes is
 //! [`record::Corrupt`], which ends this connection and has no other effect.
 
+mod attention;
 pub(crate) mod bell;
+pub(crate) mod direct;
 pub(crate) mod link;
 pub(crate) mod pull;
 pub(crate) mod record;

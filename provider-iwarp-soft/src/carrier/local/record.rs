@@ -194,15 +194,16 @@ pub(super) fn record_max(data_len: usize) -> usize {
 }
 
 /// The state of a reference. The consumer begins and ends a pull. The producer revokes a reference
-/// before the pull begins, or if the pull does not end.
+/// before the pull begins, or if the pull does not end. A consumer that cannot read the memory
+/// declines the reference, and the producer then supplies the bytes ([`super::ring`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum State {
     Offered = 1,
     Pulling = 2,
     Done = 3,
-    Failed = 4,
     Revoked = 5,
+    Declined = 6,
 }
 
 impl State {
@@ -211,8 +212,8 @@ impl State {
             1 => Ok(Self::Offered),
             2 => Ok(Self::Pulling),
             3 => Ok(Self::Done),
-            4 => Ok(Self::Failed),
             5 => Ok(Self::Revoked),
+            6 => Ok(Self::Declined),
             state => Err(Corrupt::State(state)),
         }
     }

@@ -1,9 +1,10 @@
-//! References to registered memory that the peer may still read.
+//! References to registered memory that the peer may still read, and its direct copies.
 //!
 //! The sender of a long payload does not copy it: the ring carries the payload's address, and the
 //! peer reads the payload by `process_vm_readv`. So deregistration must end such references before
 //! it returns (RFC 5042 section 6.3.3): it revokes a reference that the peer has not begun to read,
-//! and waits for one that is being read.
+//! and waits for one that is being read. It also waits for a direct copy of the peer
+//! ([`super::direct`]).
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use host::locks::IgnorePoison as _;
 use iwarp_proto::Stag;
 
+use super::direct::Grant;
 use super::record::Position;
 use super::rendezvous::UnixConn;
 use super::ring::{Revoked, Revoker};
@@ -44,14 +46,17 @@ pub(super) struct OutstandingReferences {
     revoker: Revoker,
     /// The connection of the two processes. A peer that has closed it, or is dead, reads no more.
     conn: Arc<UnixConn>,
+    /// The peer's permission to copy directly.
+    pub(super) grant: Grant,
     open: Mutex<Vec<OutstandingReference>>,
 }
 
 impl OutstandingReferences {
-    pub(super) fn new(revoker: Revoker, conn: Arc<UnixConn>) -> Self {
+    pub(super) fn new(revoker: Revoker, conn: Arc<UnixConn>, grant: Grant) -> Self {
         Self {
             revoker,
             conn,
+            grant,
             open: Mutex::default(),
         }
     }
@@ -67,30 +72,37 @@ impl OutstandingReferences {
             .retain(|reference| reference.position != position);
     }
 
-    /// Revokes the references that `is_selected` selects, and returns when the peer reads none of
-    /// them any more, or after `patience`. The bytes that the peer still reads then are void.
+    /// Revokes the references to a registration, or all, and returns when the peer accesses none of
+    /// that memory any more, or after `patience`. The bytes that the peer still reads then are
+    /// void, and direct copies that have not begun cannot begin.
     ///
     /// The lock is not held between two checks. A drive adds references with the memory table open,
     /// so a drive that waited for the lock would stop all connections of the adapter.
-    fn revoke_where(
-        &self,
-        patience: Duration,
-        is_selected: impl Fn(&OutstandingReference) -> bool,
-    ) {
-        let selected = |it: &&OutstandingReference| is_selected(it);
+    fn revoke_where(&self, patience: Duration, stag: Option<Stag>) {
+        self.grant.on_removed();
+        let selected =
+            |it: &&OutstandingReference| stag.is_none_or(|stag| it.stags.contains(&stag));
         let all = |open: &[OutstandingReference]| -> Vec<Position> {
             open.iter().filter(selected).map(|it| it.position).collect()
         };
         // No reference is added that is selected, so this list is complete.
         let mut being_read = all(&self.lock());
-        let deadline = Instant::now() + patience;
+        let mut deadline = Instant::now() + patience;
         loop {
             self.retain_being_read(&mut being_read);
-            if being_read.is_empty() || io::is_hung_up(self.conn.as_fd()) {
+            let is_claimed = self.grant.is_claimed(stag);
+            let is_done = being_read.is_empty() && !is_claimed;
+            if is_done || io::is_hung_up(self.conn.as_fd()) {
                 return;
             }
             if Instant::now() >= deadline {
-                return self.abandon(&being_read);
+                self.abandon(&std::mem::take(&mut being_read));
+                if !is_claimed || self.grant.is_withdrawn() {
+                    return;
+                }
+                tracing::warn!("a peer does not finish a direct copy; its copies end");
+                self.grant.withdraw();
+                deadline += patience;
             }
             thread::sleep(PULL_PAUSE);
         }
@@ -107,6 +119,9 @@ impl OutstandingReferences {
 
     /// Revokes references that the peer has begun to read and does not finish reading.
     fn abandon(&self, positions: &[Position]) {
+        if positions.is_empty() {
+            return;
+        }
         tracing::warn!("a peer does not finish reading memory that is no longer in use");
         let open = self.lock();
         for position in positions.iter().filter(|it| is_open(&open, **it)) {
@@ -114,9 +129,11 @@ impl OutstandingReferences {
         }
     }
 
-    /// Revokes all references, because the connection is over.
+    /// Ends all access of the peer, because the connection is over. A direct copy that does not end
+    /// within a moment delays the deregistration of its memory.
     pub(super) fn revoke_all(&self) {
-        self.revoke_where(END_TIMEOUT, |_| true);
+        self.revoke_where(END_TIMEOUT, None);
+        self.grant.withdraw();
         self.lock().clear();
     }
 
@@ -127,7 +144,11 @@ impl OutstandingReferences {
 
 impl ReferenceHolder for OutstandingReferences {
     fn revoke(&self, stag: Stag) {
-        self.revoke_where(PULL_TIMEOUT, |reference| reference.stags.contains(&stag));
+        self.revoke_where(PULL_TIMEOUT, Some(stag));
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.grant.is_claimed(None) && !io::is_hung_up(self.conn.as_fd())
     }
 }
 

@@ -35,6 +35,15 @@
 //! | the consumer, until a record is published | `ASLEEP` | [`Consumer::announce_sleep`] | [`Producer::must_ring`] |
 //! | the producer, until records are released or pulled | `WAITING` | [`Producer::announce_wait`] | [`Consumer::must_notify`] |
 //!
+//! # Supply
+//!
+//! A consumer that cannot read the memory of a reference declines the reference and stops at its
+//! record. The producer then copies the payload, in pieces of up to [`SUPPLY_MAX`] bytes, to the
+//! supply area in the control page, and the consumer takes each piece from there. The order of the
+//! records does not change. Permission to read another process may end at any time (setuid,
+//! seccomp, Landlock, `PR_SET_DUMPABLE`, the end of the main thread), and some memory can never be
+//! read by another process (`memfd_secret`, mappings without read access).
+//!
 //! # Mapping
 //!
 //! Each process has its own [`Half`](super::segment::Half) of the segment. The data area is 0
@@ -47,13 +56,15 @@ pub(super) mod line;
 #[path = "ring/producer.rs"]
 mod producer;
 
+pub(crate) use super::segment::SUPPLY_LEN as SUPPLY_MAX;
 pub(crate) use consumer::Consumer;
 #[cfg(test)]
 pub(crate) use producer::Finished;
 pub(crate) use producer::{Outcome, Producer, Refused, Revoked, Revoker};
 
-/// Offsets of control words. Each word is written by one side. Words that are written at different
-/// times are in different pairs of lines, because some processors move such a pair together.
+/// Offsets of control words; those from 1024 on belong to direct copies. Each word is written by
+/// one side. Words that are written at different times are in different pairs of lines, because
+/// some processors move such a pair together.
 mod control {
     /// The position up to which the consumer has released records.
     pub(super) const RELEASED: usize = 0;
@@ -66,6 +77,10 @@ mod control {
     pub(super) const KNOWN_VALUE: usize = 392;
     /// Not 0 if the consumer reads references.
     pub(super) const CAN_PULL: usize = 512;
+    /// The number of pieces that the producer has copied to the supply area.
+    pub(super) const SUPPLIED: usize = 640;
+    /// The number of pieces that the consumer has taken from the supply area.
+    pub(super) const SUPPLY_TAKEN: usize = 768;
 }
 
 /// A word of a process, by which another process that reads its memory recognises the process.

@@ -41,6 +41,9 @@ const PAGE: usize = 4096;
 pub(crate) const RETURN_AFTER: u64 = 4 * PAGE as u64;
 /// Bytes of a control page.
 const CONTROL_LEN: usize = 4096;
+/// The offset and the length of the supply area in a control page.
+const SUPPLY_AT: usize = 2048;
+pub(crate) const SUPPLY_LEN: usize = CONTROL_LEN - SUPPLY_AT;
 /// The offset of the data areas.
 const DATA_AT: usize = 2 * CONTROL_LEN;
 
@@ -172,10 +175,16 @@ impl Half {
     /// A word of the control page, by its offset.
     #[inline]
     pub(crate) fn control_word(&self, at: usize) -> &AtomicU64 {
-        assert!(at.is_multiple_of(8) && at < CONTROL_LEN);
+        assert!(at.is_multiple_of(8) && at < SUPPLY_AT);
         // SAFETY: mapped as long as `self` lives, and aligned (assertion, pages). This process
         // accesses control words with atomics only.
         unsafe { AtomicU64::from_ptr(self.control.as_ptr().add(at).cast()) }
+    }
+
+    /// The supply area: [`SUPPLY_LEN`] bytes, which are only copied from and to.
+    pub(crate) fn supply(&self) -> *mut u8 {
+        // SAFETY: the offset is within the control page, which is within the mapping.
+        unsafe { self.control.as_ptr().add(SUPPLY_AT) }
     }
 
     /// The eight bytes of the data area at an offset that is a multiple of eight.

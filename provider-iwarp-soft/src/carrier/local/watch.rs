@@ -6,6 +6,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::attention;
 use super::ring::line;
 use super::segment::{Half, LINE};
 use crate::progress::conn_socket::MayHaveWork;
@@ -42,6 +43,7 @@ impl MayHaveWork for Watch {
     /// check. Every holder that has taken records stores the new offset before it releases the
     /// connection.
     fn may_have_work(&self) -> bool {
+        attention::note_poll(&self.half);
         let next = self.next.load(Ordering::Relaxed);
         if next != BUSY && self.half.word(next).load(Ordering::Relaxed) == 0 {
             return false;

@@ -15,10 +15,10 @@ mod tx;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use access_layer::rnic::Amount;
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::fpdu;
 use iwarp_proto::{Connection, TransmitFpdu};
+use rnic::Amount;
 
 use super::{Carrier, Distance, End, Flow, Payloads, Reception, TxFault};
 use crate::config::Config;

@@ -91,6 +91,8 @@ impl Rx {
 
     /// Receives and places the bytes that the socket has. Returns `false` if it had none.
     ///
+    /// Without memory for a buffer the connection ends.
+    ///
     /// With `keep` the buffer is kept for the next call, until [`Self::release_if_empty`].
     pub(super) fn run(
         &mut self,
@@ -98,7 +100,8 @@ impl Rx {
         keep: bool,
         reception: &mut Reception<'_>,
     ) -> Result<bool, End> {
-        let mut staging = self.staging.take().unwrap_or_else(Staging::take);
+        let staging = self.staging.take().or_else(Staging::take);
+        let mut staging = staging.ok_or(End::Broken)?;
         let result = self.fill_and_handle(&mut staging, fd, reception);
         self.staging = Some(staging);
         if !keep {
@@ -123,6 +126,15 @@ impl Rx {
         fd: BorrowedFd<'_>,
         reception: &mut Reception<'_>,
     ) -> Result<bool, End> {
+        // Complete frames are in the buffer if the first one has waited for a receive.
+        let has_waited = reception.inbox.is_unready() && !self.is_between_frames();
+        if has_waited {
+            let memory = reception.table.access();
+            self.frames += u64::from(self.handle_all(staging, &mut reception.open(&memory))?);
+            if reception.inbox.is_unready() {
+                return Ok(true);
+            }
+        }
         let mut taken = 0;
         while taken < DRIVE_MAX {
             let (received, is_short) = self.receive_bytes(staging, fd, reception)?;
@@ -134,14 +146,14 @@ impl Rx {
                     self.empty_retries = 0;
                     self.frames += u64::from(frames);
                     self.is_bulk = taken >= BULK || frames >= STREAM;
-                    if is_short {
+                    if is_short || reception.inbox.is_unready() {
                         return Ok(true);
                     }
                 }
                 Received::WouldBlock => {
                     reception.inbox.warm_up();
                     self.pause_if_bulk(reception.proto);
-                    return Ok(taken > 0);
+                    return Ok(has_waited || taken > 0);
                 }
                 Received::Eof if self.is_between_frames() => return Err(End::Disconnected),
                 Received::Eof => return Err(End::Broken),
@@ -211,7 +223,7 @@ impl Rx {
                 staging.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, self.end - self.start);
             }
-            if !self.crc && self.marked.is_none() {
+            if !self.crc && self.marked.is_none() && !sinks.inbox.is_unready() {
                 self.begin_placing(staging, sinks)?;
             }
         }
@@ -227,12 +239,13 @@ impl Rx {
                     ulpdu_len,
                     total_len,
                 } => {
-                    let at = self.start;
+                    let frame = &staging[self.start..self.start + total_len];
+                    if !self.handle_frame(frame, ulpdu_len, sinks)? {
+                        break;
+                    }
                     self.start += total_len;
                     self.narrow = self.narrow.saturating_sub(1);
                     frames += 1;
-                    let frame = &staging[at..at + total_len];
-                    self.handle_frame(frame, ulpdu_len, sinks)?;
                 }
                 Deframed::Need(_) => break,
                 Deframed::BadLength => {
@@ -255,7 +268,8 @@ impl Rx {
                     let ulpdu = self.start + ulpdu.start..self.start + ulpdu.end;
                     self.start += consumed;
                     frames += 1;
-                    sinks.handle_ulpdu(&staging[ulpdu])?;
+                    // With markers no message waits for a receive.
+                    let _ = sinks.handle_ulpdu(&staging[ulpdu])?;
                 }
                 Ok(None) => break,
                 Err(error) => return Err(End::Fault(sinks.proto.handle_llp_error(error))),
@@ -264,12 +278,14 @@ impl Rx {
         Ok(frames)
     }
 
+    /// Handles a complete frame. Returns false if it waits for a receive and must be presented
+    /// again.
     fn handle_frame(
         &mut self,
         frame: &[u8],
         ulpdu_len: usize,
         sinks: &mut Sinks<'_>,
-    ) -> Result<(), End> {
+    ) -> Result<bool, End> {
         let (covered, field) = frame.split_at(frame.len() - fpdu::CRC_LEN);
         if self.crc && fpdu::crc_field(crc32c(covered)) != field {
             return Err(End::Fault(sinks.proto.handle_llp_error(MpaError::Crc)));

@@ -33,12 +33,12 @@ use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::Amount;
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::{fpdu, marker};
 use iwarp_proto::{
     Access, Connection, Ends, HEADER_MAX, ProtectionFault, Stag, TransmitFpdu, TransmitPayload,
 };
+use rnic::Amount;
 use rustix::io::Errno;
 
 use crate::carrier::{Flow, Payloads, TxFault};
@@ -53,6 +53,8 @@ use super::marked::{self, MarkedTx};
 /// The longest payload that is copied next to its frame if CRC is off. For a longer payload, a
 /// piece of a vector costs less than the copy.
 const STAGED_MAX: usize = 16 * 1024;
+/// The reason why there is a staging buffer while an FPDU is framed.
+const HAS_STAGING: &str = "`has_staging` has returned true";
 /// Pad and CRC.
 const TRAILER_MAX: usize = 7;
 /// Pieces of one `sendmsg`.
@@ -267,6 +269,9 @@ impl Tx {
             let Some(fpdu) = proto.poll_transmit() else {
                 return Ok(Filled::All);
             };
+            if !self.has_staging() {
+                return Err(TxFault::Transport(Errno::NOMEM));
+            }
             if let Err(fault) = self.frame(&fpdu, sources) {
                 return Err(match (fpdu.payload, fault) {
                     (TransmitPayload::WorkRequest { token, .. }, _) => TxFault::Local { token },
@@ -277,11 +282,21 @@ impl Tx {
         Ok(Filled::Enough)
     }
 
+    /// Takes a staging buffer unless there is one. Called before an FPDU is framed. Returns false
+    /// without memory.
+    fn has_staging(&mut self) -> bool {
+        if self.staging.is_none() {
+            self.staging = Staging::take();
+        }
+        self.staging.is_some()
+    }
+
     /// True if [`Self::frame_at_once`] may be called for an FPDU with a payload of this length.
-    pub(super) fn has_room(&self, payload_len: usize) -> bool {
+    pub(super) fn has_room(&mut self, payload_len: usize) -> bool {
         self.marked.is_none()
             && payload_len <= self.staged_max
             && self.filled + HEADER_MAX + payload_len + TRAILER_MAX <= STAGING_LEN
+            && self.has_staging()
     }
 
     /// Frames an FPDU with this payload after the bytes that are framed already. The caller has
@@ -293,12 +308,13 @@ impl Tx {
         report: Report,
     ) {
         let start = self.filled;
-        let staging = self.staging.get_or_insert_with(Staging::take);
+        let staging = self.staging.as_mut().expect(HAS_STAGING);
         let header = fpdu.header();
         let mut at = start + header.len();
         staging[start..at].copy_from_slice(header);
         for bytes in payload {
-            bytes.read_into(&mut staging[at..]);
+            let is_read = bytes.read_into(&mut staging[at..]);
+            debug_assert!(is_read, "the caller submits no memory whose copy may fail");
             at += bytes.len();
         }
         self.close_frame(start, at, fpdu);
@@ -341,7 +357,8 @@ impl Tx {
 
     /// Frames one FPDU without payload after the bytes that are framed already.
     pub(super) fn frame_last(&mut self, fpdu: &TransmitFpdu, sources: &Sources<'_>) {
-        if self.filled + HEADER_MAX + TRAILER_MAX + marker::LEN <= STAGING_LEN {
+        let has_room = self.filled + HEADER_MAX + TRAILER_MAX + marker::LEN <= STAGING_LEN;
+        if has_room && self.has_staging() {
             // A frame without payload cannot be refused.
             let _ = self.frame(fpdu, sources);
         }
@@ -352,7 +369,7 @@ impl Tx {
             return self.frame_marked(fpdu, sources);
         }
         let payload_len = fpdu.payload_len();
-        let staging = self.staging.get_or_insert_with(Staging::take);
+        let staging = self.staging.as_mut().expect(HAS_STAGING);
         let header = fpdu.header();
         let start = self.filled;
         let body = start + header.len();
@@ -385,7 +402,7 @@ impl Tx {
         fpdu: &TransmitFpdu,
         sources: &Sources<'_>,
     ) -> Result<(), ProtectionFault> {
-        let staging = self.staging.get_or_insert_with(Staging::take);
+        let staging = self.staging.as_mut().expect(HAS_STAGING);
         let marked = self.marked.get_or_insert_default();
         let start = self.filled;
         let len = marked.len(fpdu.wire_len());
@@ -576,14 +593,14 @@ impl Piece {
     }
 
     /// Copies the first bytes of a piece in registered memory. Returns `false` if the memory is no
-    /// longer registered.
+    /// longer registered, or does not exist any more.
     fn copy_into(&self, sources: &Sources<'_>, out: &mut [u8]) -> bool {
-        let mut at = 0;
-        let copied = self.visit(sources, out.len(), |bytes| {
-            bytes.read_into(&mut out[at..]);
+        let (mut at, mut is_read) = (0, true);
+        let visited = self.visit(sources, out.len(), |bytes| {
+            is_read &= bytes.read_into(&mut out[at..]);
             at += bytes.len();
         });
-        copied.is_ok()
+        visited.is_ok() && is_read
     }
 
     /// Visits at most the first `len_max` bytes of a piece in registered memory.
@@ -646,11 +663,16 @@ fn copy_payload(
     sources: &Sources<'_>,
     out: &mut [u8],
 ) -> Result<(), ProtectionFault> {
-    let mut at = 0;
+    let (mut at, mut is_read) = (0, true);
     memory_piece(fpdu).visit(sources, usize::MAX, |bytes| {
-        bytes.read_into(&mut out[at..]);
+        is_read &= bytes.read_into(&mut out[at..]);
         at += bytes.len();
-    })
+    })?;
+    if is_read {
+        Ok(())
+    } else {
+        Err(ProtectionFault::Bounds)
+    }
 }
 
 /// Appends staged bytes. Extends the last piece if the bytes follow it.

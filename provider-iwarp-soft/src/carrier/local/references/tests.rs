@@ -1,6 +1,7 @@
 use std::os::unix::net::UnixStream;
 
 use super::*;
+use crate::carrier::local::pull::Witness;
 use crate::carrier::local::record::Piece;
 use crate::carrier::local::ring::{Consumer, Producer};
 use crate::carrier::local::segment::{Direction, RING_LEN_MIN, SharedSegment};
@@ -15,7 +16,8 @@ fn ends() -> (Producer, Consumer, OutstandingReferences, UnixStream) {
     let (producer, consumer) = (Producer::new(half(created)), Consumer::new(half(adopted)));
     let (near, far) = UnixStream::pair().unwrap();
     let conn = Arc::new(UnixConn::new(near.into()));
-    let references = OutstandingReferences::new(producer.revoker(), conn);
+    let grant = Grant::new(producer.half().clone(), Witness::new().unwrap());
+    let references = OutstandingReferences::new(producer.revoker(), conn, grant);
     (producer, consumer, references, far)
 }
 
@@ -44,7 +46,7 @@ fn references_are_added_while_a_deregistration_waits_for_a_reader() {
         for stag in 2..5 {
             push(&mut producer, &references, stag);
         }
-        assert!(consumer.end_pull(true), "the reader was given up");
+        assert!(consumer.end_pull(), "the reader was given up");
         deregistration.join().unwrap();
     });
     let open: Vec<_> = references.lock().iter().map(|it| it.stags[0].0).collect();
@@ -57,6 +59,6 @@ fn the_end_of_a_connection_voids_the_bytes_of_a_reader_that_never_ends() {
     push(&mut producer, &references, 1);
     assert!(consumer.peek().unwrap().is_some() && consumer.begin_pull().unwrap());
     references.revoke_all();
-    assert!(!consumer.end_pull(true), "the bytes are delivered");
+    assert!(!consumer.end_pull(), "the bytes are delivered");
     assert!(references.lock().is_empty());
 }

@@ -27,6 +27,10 @@ pub(crate) struct Consumer {
     /// True if room was released, or a pull has ended, since the last
     /// [`must_notify`](Self::must_notify).
     has_progress: bool,
+    /// True from the moment when this side has declined the current record until it has all bytes.
+    is_declined: bool,
+    /// The number of pieces that were taken from the supply area.
+    supply_taken: u64,
 }
 
 impl Consumer {
@@ -40,6 +44,8 @@ impl Consumer {
             pieces: [Piece::default(); PIECES_MAX],
             piece_count: 0,
             has_progress: false,
+            is_declined: false,
+            supply_taken: 0,
         }
     }
 
@@ -91,9 +97,12 @@ impl Consumer {
         &self.half
     }
 
-    /// Returns true if [`peek`](Self::peek) would return a record.
+    /// Returns true if [`peek`](Self::peek) would return a record that can be handled.
     #[inline]
     pub(crate) fn has_record(&self) -> bool {
+        if self.is_declined {
+            return self.has_supply();
+        }
         self.current.is_some() || self.load_word() != 0
     }
 
@@ -114,18 +123,70 @@ impl Consumer {
         }
     }
 
+    /// Returns true if the producer has not revoked the reference that is being pulled, so that the
+    /// bytes that were read before this call may be used.
+    pub(crate) fn may_use_pulled(&self) -> bool {
+        self.state().load(Ordering::Acquire) == State::Pulling as u32
+    }
+
     /// Ends the pull that [`begin_pull`](Self::begin_pull) has begun. Returns false if the producer
     /// has revoked the reference meanwhile, so that the bytes must not be used.
-    pub(crate) fn end_pull(&mut self, done: bool) -> bool {
-        let state = if done { State::Done } else { State::Failed };
-        let ended = self.state().compare_exchange(
-            State::Pulling as u32,
-            state as u32,
+    pub(crate) fn end_pull(&mut self) -> bool {
+        self.exchange(State::Pulling, State::Done)
+    }
+
+    /// Declines the reference that is being pulled, because its memory cannot be read. The producer
+    /// supplies the bytes. Returns false if the producer has revoked the reference meanwhile.
+    pub(crate) fn decline(&mut self) -> bool {
+        self.is_declined = self.exchange(State::Pulling, State::Declined);
+        self.is_declined
+    }
+
+    /// Returns true if a piece of the declined record can be taken, or if the producer has revoked
+    /// the record.
+    fn has_supply(&self) -> bool {
+        self.supplied().is_some() || self.is_supply_revoked()
+    }
+
+    /// Returns the next piece of the payload of the declined record, up to [`Self::take_supply`];
+    /// `None` if the producer has not supplied it yet. The piece has the number of bytes that are
+    /// missing, at most [`SUPPLY_MAX`](super::SUPPLY_MAX); the peer may change them at any time.
+    pub(crate) fn supplied(&self) -> Option<*const u8> {
+        let word = self.half.control_word(control::SUPPLIED);
+        let is_supplied = word.load(Ordering::Acquire) != self.supply_taken;
+        is_supplied.then(|| self.half.supply().cast_const())
+    }
+
+    /// Takes the piece that [`Self::supplied`] has returned.
+    pub(crate) fn take_supply(&mut self) {
+        self.supply_taken += 1;
+        let word = self.half.control_word(control::SUPPLY_TAKEN);
+        word.store(self.supply_taken, Ordering::Release);
+        self.has_progress = true;
+    }
+
+    /// Returns true if the producer has revoked the declined record.
+    pub(crate) fn is_supply_revoked(&self) -> bool {
+        self.state().load(Ordering::Acquire) != State::Declined as u32
+    }
+
+    /// Ends a declined record, all bytes of which are in their place. Returns false if the producer
+    /// has revoked the record meanwhile.
+    pub(crate) fn end_supply(&mut self) -> bool {
+        self.is_declined = false;
+        self.exchange(State::Declined, State::Done)
+    }
+
+    /// Changes the state of the current record. Returns false if the producer has changed it.
+    fn exchange(&mut self, before: State, after: State) -> bool {
+        let exchanged = self.state().compare_exchange(
+            before as u32,
+            after as u32,
             Ordering::AcqRel,
             Ordering::Acquire,
         );
         self.has_progress = true;
-        ended.is_ok()
+        exchanged.is_ok()
     }
 
     /// Takes the record that [`peek`](Self::peek) has returned. If it was a reference, its room is
@@ -177,7 +238,11 @@ impl Consumer {
         let flag = self.half.control_word(control::ASLEEP);
         flag.store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let has_record = self.current.is_none() && self.load_word() != 0;
+        let has_record = if self.is_declined {
+            self.has_supply()
+        } else {
+            self.current.is_none() && self.load_word() != 0
+        };
         if has_record {
             self.wake();
         }

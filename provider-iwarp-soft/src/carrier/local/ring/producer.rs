@@ -27,6 +27,8 @@ pub(crate) enum Refused {
     Full,
     /// The record does not fit into a ring of this length.
     TooLong,
+    /// The payload does not exist any more.
+    Unreadable,
     /// The consumer has written a value that no correct consumer writes.
     Corrupt(Corrupt),
 }
@@ -34,10 +36,8 @@ pub(crate) enum Refused {
 /// The end of a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The consumer has read the bytes.
+    /// The consumer has the bytes.
     Pulled,
-    /// The consumer could not read the bytes.
-    Failed,
     /// The producer has revoked the reference before the consumer began.
     Revoked,
 }
@@ -98,6 +98,8 @@ pub(crate) struct Producer {
     references: References,
     /// The tail when memory was last returned to the kernel.
     returned: u64,
+    /// The number of pieces that were copied to the supply area.
+    supplied: u64,
 }
 
 impl Withheld {
@@ -124,6 +126,7 @@ impl Producer {
             withheld: Withheld::NONE,
             references: References::default(),
             returned: 0,
+            supplied: 0,
         }
     }
 
@@ -140,7 +143,7 @@ impl Producer {
         &mut self,
         header: &[u8],
         len: usize,
-        write: impl FnOnce(*mut u8),
+        write: impl FnOnce(*mut u8) -> bool,
     ) -> Result<Position, Refused> {
         self.push_inline(header, len, RESERVE, write)
     }
@@ -148,7 +151,7 @@ impl Producer {
     /// Writes the last record of a connection, which has a header only. There is always room for
     /// one such record, even in a full ring.
     pub(crate) fn push_last(&mut self, header: &[u8]) -> Result<Position, Refused> {
-        self.push_inline(header, 0, NEXT, |_| ())
+        self.push_inline(header, 0, NEXT, |_| true)
     }
 
     #[inline]
@@ -157,7 +160,7 @@ impl Producer {
         header: &[u8],
         len: usize,
         spare: usize,
-        write: impl FnOnce(*mut u8),
+        write: impl FnOnce(*mut u8) -> bool,
     ) -> Result<Position, Refused> {
         if header.len() > HEADER_MAX || len > self.half.len() {
             return Err(Refused::TooLong);
@@ -175,7 +178,9 @@ impl Producer {
             } else {
                 self.half.bytes(at + payload_at, len)
             };
-            write(target);
+            if !write(target) {
+                return Err(Refused::Unreadable);
+            }
         }
         let word = Word {
             kind: Kind::Inline,
@@ -284,8 +289,13 @@ impl Producer {
         flag.store(0, Ordering::Relaxed);
     }
 
+    /// Returns the memory of the ring.
+    #[allow(dead_code, reason = "not by the fuzz bodies")]
+    pub(crate) fn half(&self) -> &Half {
+        &self.half
+    }
+
     /// Returns the position up to which the consumer has released records.
-    #[allow(dead_code, reason = "tests and fuzz bodies call it")]
     pub(crate) fn consumed(&mut self) -> Result<Position, Corrupt> {
         self.load_released()?;
         Ok(Position(self.released))
@@ -317,14 +327,38 @@ impl Producer {
         self.load_released()?;
         let outcome = match State::parse(self.state(position).load(Ordering::Acquire))? {
             State::Done => Outcome::Pulled,
-            State::Failed => Outcome::Failed,
             State::Revoked => Outcome::Revoked,
-            State::Offered | State::Pulling if self.released > position.0 => {
+            State::Offered | State::Pulling | State::Declined if self.released > position.0 => {
                 return Err(Corrupt::NotPulled);
             }
-            State::Offered | State::Pulling => return Ok(None),
+            State::Offered | State::Pulling | State::Declined => return Ok(None),
         };
         Ok(Some(Finished { position, outcome }))
+    }
+
+    /// Returns true if the consumer has declined the oldest reference and has taken all pieces that
+    /// were supplied, so that the next piece can be supplied.
+    pub(crate) fn can_supply(&self) -> bool {
+        let Some(position) = self.references.oldest() else {
+            return false;
+        };
+        let taken = self.half.control_word(control::SUPPLY_TAKEN);
+        self.state(position).load(Ordering::Acquire) == State::Declined as u32
+            && taken.load(Ordering::Acquire) == self.supplied
+    }
+
+    /// Supplies the next piece of the oldest reference. `write` copies at most
+    /// [`SUPPLY_MAX`](super::SUPPLY_MAX) bytes to the pointer that it receives. Must follow
+    /// [`Self::can_supply`]; [`Self::must_ring`] must be called afterwards.
+    pub(crate) fn supply<E>(
+        &mut self,
+        write: impl FnOnce(*mut u8) -> Result<(), E>,
+    ) -> Result<(), E> {
+        write(self.half.supply())?;
+        self.supplied += 1;
+        let word = self.half.control_word(control::SUPPLIED);
+        word.store(self.supplied, Ordering::Release);
+        Ok(())
     }
 
     /// Returns a handle that revokes references, for any thread.
@@ -497,31 +531,36 @@ impl Revoker {
     /// Revokes an outstanding reference, unless the consumer has begun to pull it. A state that the
     /// consumer has corrupted counts as `AlreadyDone`.
     pub(crate) fn revoke(&self, position: Position) -> Revoked {
-        let at = position.0 as usize & (self.half.len() - 1);
-        let exchanged = self.half.half_word(at + STATE_AT).compare_exchange(
-            State::Offered as u32,
-            State::Revoked as u32,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        match exchanged.map_err(State::parse) {
-            Ok(_) | Err(Ok(State::Revoked)) => Revoked::Taken,
-            Err(Ok(State::Pulling)) => Revoked::Pulling,
-            Err(Ok(State::Offered | State::Done | State::Failed) | Err(_)) => Revoked::AlreadyDone,
+        // The peer reads no memory for a declined reference; the producer copies it.
+        for before in [State::Offered, State::Declined] {
+            match self.exchange(position, before).map_err(State::parse) {
+                Ok(_) | Err(Ok(State::Revoked)) => return Revoked::Taken,
+                Err(Ok(State::Pulling)) => return Revoked::Pulling,
+                Err(Ok(State::Offered | State::Declined | State::Done) | Err(_)) => {}
+            }
         }
+        Revoked::AlreadyDone
+    }
+
+    /// Revokes a reference that is in the state `before`.
+    fn exchange(&self, position: Position, before: State) -> Result<u32, u32> {
+        let at = position.0 as usize & (self.half.len() - 1);
+        let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+        self.half.half_word(at + STATE_AT).compare_exchange(
+            before as u32,
+            State::Revoked as u32,
+            success,
+            failure,
+        )
     }
 
     /// Revokes a reference that the consumer has begun to pull and does not finish. The bytes that
     /// the consumer has read are not used.
     pub(crate) fn abandon(&self, position: Position) {
-        let at = position.0 as usize & (self.half.len() - 1);
-        // This fails if the consumer has finished, which has the same effect.
-        let _ = self.half.half_word(at + STATE_AT).compare_exchange(
-            State::Pulling as u32,
-            State::Revoked as u32,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
+        if self.exchange(position, State::Pulling).is_err() {
+            // The consumer has finished, which has the same effect, or has declined.
+            self.revoke(position);
+        }
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::record::{Body, Corrupt, PIECES_MAX, Piece, Position, Record, State};
-use super::ring::{Consumer, Finished, KnownWord, Outcome, Producer, Refused, Revoked};
+use super::ring::{Consumer, Finished, KnownWord, Outcome, Producer, Refused, Revoked, SUPPLY_MAX};
 use super::segment::{Direction, Half, LINE, RING_LEN_MIN, SharedSegment};
 
 #[path = "tests/hostile.rs"]
@@ -78,6 +78,7 @@ fn push(producer: &mut Producer, header: &[u8], payload: &[u8]) -> Result<Positi
     producer.push(header, payload.len(), |target| {
         // SAFETY: the ring has reserved this many bytes, none of which is Rust's memory.
         unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), target, payload.len()) };
+        true
     })
 }
 

@@ -11,9 +11,9 @@
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 
+use iwarp_proto::Target;
 use iwarp_proto::wire::ddp::{Control, TAGGED_LEN, UNTAGGED_LEN};
 use iwarp_proto::wire::fpdu::{self, CRC_LEN, LENGTH_LEN};
-use iwarp_proto::{Access, Target};
 use rustix::io::Errno;
 
 use crate::carrier::End;
@@ -142,11 +142,14 @@ impl Rx {
         payload: &[u8],
         sinks: &mut Sinks<'_>,
     ) -> Result<(), End> {
-        let mut at = 0;
+        let (mut at, mut is_placed) = (0, true);
         self.for_each_place(placing, payload.len(), sinks, |bytes| {
-            bytes.write(&payload[at..at + bytes.len()]);
+            is_placed &= bytes.write(&payload[at..at + bytes.len()]);
             at += bytes.len();
         })?;
+        if !is_placed {
+            return Err(sinks.fail_place(&placing.target));
+        }
         placing.done += payload.len();
         Ok(())
     }
@@ -228,7 +231,7 @@ impl Rx {
         }
         if received == Received::Failed(Errno::FAULT) {
             // The consumer has unmapped memory that is registered.
-            return Err(self.fail_place(&placing, &mut sinks));
+            return Err(sinks.fail_place(&placing.target));
         }
         self.placing = Some(placing);
         let is_short = !matches!(received, Received::Bytes(got) if got == requested);
@@ -267,17 +270,5 @@ impl Rx {
             sinks.deliver(&placement);
         }
         Ok(())
-    }
-
-    /// Returns the fault for a segment whose target memory cannot be written.
-    fn fail_place(&mut self, placing: &Placing, sinks: &mut Sinks<'_>) -> End {
-        match placing.target {
-            Target::Untagged { .. } => sinks.fail_receive(),
-            Target::Tagged {
-                access: Access::ReadSink,
-                ..
-            } => sinks.fail_read_sink(),
-            Target::Tagged { .. } | Target::None => End::Fault(sinks.proto.fail_local()),
-        }
     }
 }

@@ -96,7 +96,11 @@ fn consume(consumer: &mut Consumer, step: usize) -> Result<(), Corrupt> {
                 let lens = consumer.pieces().iter().map(|piece| u64::from(piece.len));
                 assert!(consumer.pieces().len() <= PIECES_MAX && lens.sum::<u64>() == total.into());
                 if consumer.begin_pull()? {
-                    consumer.end_pull(!step.is_multiple_of(3));
+                    let _ = if step.is_multiple_of(3) {
+                        consumer.decline()
+                    } else {
+                        consumer.end_pull()
+                    };
                 }
             }
         }

@@ -47,7 +47,7 @@ fn pieces_are_those_of_the_producer() {
         assert_eq!(record.payload_len(), total as usize);
         assert!(consumer.begin_pull().unwrap());
         assert_eq!(producer.poll_reference(), Ok(None));
-        consumer.end_pull(true);
+        consumer.end_pull();
         consumer.advance();
         let outcome = Outcome::Pulled;
         let finished = Finished { position, outcome };
@@ -97,12 +97,7 @@ fn each_state_allows_its_operations() {
             Revoked::AlreadyDone,
             finished(Outcome::Pulled),
         ),
-        (
-            State::Failed as u32,
-            corrupt(4),
-            Revoked::AlreadyDone,
-            finished(Outcome::Failed),
-        ),
+        (State::Declined as u32, corrupt(6), Revoked::Taken, Ok(None)),
         (
             State::Revoked as u32,
             Ok(false),
@@ -110,7 +105,7 @@ fn each_state_allows_its_operations() {
             finished(Outcome::Revoked),
         ),
         (0, corrupt(0), Revoked::AlreadyDone, Err(Corrupt::State(0))),
-        (6, corrupt(6), Revoked::AlreadyDone, Err(Corrupt::State(6))),
+        (4, corrupt(4), Revoked::AlreadyDone, Err(Corrupt::State(4))),
         (
             u32::MAX,
             corrupt(u32::MAX),
@@ -131,26 +126,86 @@ fn each_state_allows_its_operations() {
             );
         }
         assert_eq!(with_state(state).0.poll_reference(), polled, "{state}");
-        for done in [true, false] {
+        let is_pulling = state == State::Pulling as u32;
+        let is_declined = state == State::Declined as u32;
+        type End = fn(&mut Consumer) -> bool;
+        let ends: [(End, bool); 2] = [
+            (Consumer::end_pull, is_pulling),
+            (Consumer::end_supply, is_declined),
+        ];
+        for (end, is_legal) in ends {
             let (mut producer, mut consumer, _) = with_state(state);
-            let is_pulling = state == State::Pulling as u32;
-            assert_eq!(consumer.end_pull(done), is_pulling, "{state}");
-            let outcome = match (is_pulling, done) {
-                (true, true) => finished(Outcome::Pulled),
-                (true, false) => finished(Outcome::Failed),
-                (false, _) => polled,
+            assert_eq!(end(&mut consumer), is_legal, "{state}");
+            let outcome = if is_legal {
+                finished(Outcome::Pulled)
+            } else {
+                polled
             };
             assert_eq!(producer.poll_reference(), outcome, "{state}");
         }
+        let (producer, mut consumer, _) = with_state(state);
+        assert_eq!(consumer.decline(), is_pulling, "{state}");
+        assert_eq!(producer.can_supply(), is_pulling || is_declined, "{state}");
         let (mut producer, mut consumer, position) = with_state(state);
         producer.revoker().abandon(position);
-        if state == State::Pulling as u32 {
-            assert!(!consumer.end_pull(true));
+        if revoked == Revoked::Taken || is_pulling {
+            assert!(!consumer.end_pull() && !consumer.end_supply());
             assert_eq!(producer.poll_reference(), finished(Outcome::Revoked));
         } else {
             assert_eq!(producer.poll_reference(), polled, "{state}");
         }
     }
+}
+
+/// Supplies a piece. Returns false if there is no room for it.
+fn supply(producer: &mut Producer, byte: u8) -> bool {
+    let can_supply = producer.can_supply();
+    if can_supply {
+        let supplied = producer.supply(|to| {
+            // SAFETY: the supply area has room for this many bytes.
+            unsafe { std::ptr::write_bytes(to, byte, SUPPLY_MAX) };
+            Ok::<_, ()>(())
+        });
+        assert_eq!(supplied, Ok(()));
+    }
+    can_supply
+}
+
+#[test]
+fn a_declined_reference_is_supplied_piece_by_piece() {
+    let (mut producer, mut consumer, position) = with_state(State::Offered as u32);
+    assert!(!supply(&mut producer, 0), "the reference is not declined");
+    assert!(consumer.begin_pull().unwrap() && consumer.decline());
+    assert!(consumer.must_notify() || !producer.announce_wait().unwrap());
+    assert!(!consumer.has_record() && !consumer.announce_sleep());
+    for byte in 1..5 {
+        assert!(consumer.supplied().is_none());
+        assert!(supply(&mut producer, byte));
+        assert!(producer.must_ring() || byte > 1, "the consumer sleeps");
+        assert!(!supply(&mut producer, 9), "a piece is not overwritten");
+        assert!(consumer.has_record() && consumer.announce_sleep());
+        let piece = consumer.supplied().unwrap();
+        // SAFETY: the area is mapped, and nothing writes to it at the moment.
+        assert!((0..SUPPLY_MAX).all(|at| unsafe { piece.add(at).read() } == byte));
+        consumer.take_supply();
+    }
+    assert!(consumer.end_supply());
+    consumer.advance();
+    let outcome = Outcome::Pulled;
+    let finished = Finished { position, outcome };
+    assert_eq!(producer.poll_reference(), Ok(Some(finished)));
+    assert!(!supply(&mut producer, 0), "nothing is declined any more");
+}
+
+#[test]
+fn a_revoked_supply_is_not_used() {
+    let (mut producer, mut consumer, position) = with_state(State::Offered as u32);
+    assert!(consumer.begin_pull().unwrap() && consumer.decline());
+    assert!(supply(&mut producer, 1));
+    assert_eq!(producer.revoker().revoke(position), Revoked::Taken);
+    assert!(consumer.has_record() && consumer.is_supply_revoked());
+    consumer.take_supply();
+    assert!(!supply(&mut producer, 2) && !consumer.end_supply());
 }
 
 #[test]
@@ -166,7 +221,7 @@ fn the_state_of_a_reference_is_not_overwritten_before_it_was_read() {
     let position = producer.push_reference(&[1], &PIECES).unwrap();
     producer.publish();
     assert!(consumer.peek().unwrap().is_some() && consumer.begin_pull().unwrap());
-    consumer.end_pull(false);
+    consumer.end_pull();
     consumer.advance();
     let mut count = 0;
     while count < 100 && push(&mut producer, &[9; 18], &[9; 200]).is_ok() {
@@ -175,7 +230,7 @@ fn the_state_of_a_reference_is_not_overwritten_before_it_was_read() {
         assert!(take(&mut consumer).is_some());
     }
     assert!(count > 10 && count < 100);
-    let outcome = Outcome::Failed;
+    let outcome = Outcome::Pulled;
     let finished = Finished { position, outcome };
     assert_eq!(producer.poll_reference(), Ok(Some(finished)));
     assert!(push(&mut producer, &[9; 18], &[9; 200]).is_ok());
@@ -187,7 +242,7 @@ fn a_waiting_producer_is_woken_by_a_pull() {
     assert!(!producer.announce_wait().unwrap());
     assert!(consumer.begin_pull().unwrap());
     assert!(!consumer.must_notify());
-    consumer.end_pull(true);
+    consumer.end_pull();
     assert!(consumer.must_notify());
     assert!(
         producer.announce_wait().unwrap(),
@@ -207,7 +262,7 @@ fn too_many_outstanding_references_are_a_full_ring() {
     assert_eq!(refused, Err(Refused::Full));
     producer.publish();
     assert!(consumer.peek().unwrap().is_some() && consumer.begin_pull().unwrap());
-    consumer.end_pull(true);
+    consumer.end_pull();
     assert!(producer.poll_reference().unwrap().is_some());
     assert!(producer.push_reference(&[1], &PIECES).is_ok());
 }
@@ -221,7 +276,7 @@ fn a_reference_that_is_taken_after_a_refused_record_prevents_the_sleep() {
     while push(&mut producer, &[1], &[2; 200]).is_ok() {}
     producer.publish();
     assert!(consumer.peek().unwrap().is_some() && consumer.begin_pull().unwrap());
-    consumer.end_pull(true);
+    consumer.end_pull();
     consumer.advance();
     while take(&mut consumer).is_some() {}
     consumer.release();

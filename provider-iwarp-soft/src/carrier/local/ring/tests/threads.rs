@@ -217,7 +217,7 @@ fn a_revocation_and_a_pull_exclude_each_other() {
                 }
                 let pulls = consumer.begin_pull().unwrap();
                 if pulls {
-                    consumer.end_pull(true);
+                    consumer.end_pull();
                 }
                 pulled_there.push(pulls);
                 consumer.advance();

@@ -1,10 +1,12 @@
-//! The inbound connections of one service that have not sent their request.
+//! The inbound connections of one listener that have not sent their first message: the request of a
+//! connection to a service, or the hello of a process of this host.
 //!
-//! The number of these connections is bounded. A peer sends its request as soon as it is connected.
-//! So the connection that has been silent for longest is the least likely to be used, and a new
-//! connection replaces it. A connection is replaced only after a grace period, because a program
-//! that connects many endpoints in a row may send the first request after it has connected the last
-//! endpoint. Until then, new connections wait in the kernel's backlog for the first free place.
+//! The number of these connections is bounded, also by the limit of the process's descriptors. A
+//! peer sends its message as soon as it is connected. So the connection that has been silent for
+//! longest is the least likely to be used, and a new connection replaces it. A connection is
+//! replaced only after a grace period, because a program that connects many endpoints in a row may
+//! send the first request after it has connected the last endpoint. Until then, new connections
+//! wait in the kernel's backlog for the first free place.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -14,8 +16,11 @@ use host::locks::IgnorePoison as _;
 
 use crate::engine::Key;
 
+/// The part of the limit of descriptors that the connections of one listener may use.
+const LIMIT_SHARE: usize = 8;
+
 /// The inbound connections, each a `T`.
-pub(super) struct HalfOpen<T> {
+pub(crate) struct HalfOpen<T> {
     places: Mutex<Places<T>>,
 }
 
@@ -32,7 +37,7 @@ struct Place<T> {
 }
 
 /// The room for one more connection.
-pub(super) enum Room<T> {
+pub(crate) enum Room<T> {
     /// A place is free.
     Free,
     /// The place of this connection, which has been silent for a long time.
@@ -42,7 +47,7 @@ pub(super) enum Room<T> {
 }
 
 impl<T> HalfOpen<T> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let places = Places {
             taken: BTreeMap::new(),
             is_awaited: false,
@@ -52,12 +57,12 @@ impl<T> HalfOpen<T> {
         }
     }
 
-    /// Returns the room for one more connection. There are at most `max` connections, and each
-    /// keeps its place for `grace`.
-    pub(super) fn room(&self, max: usize, grace: Duration) -> Room<T> {
+    /// Returns the room for one more connection. There are at most `max` connections, and at most a
+    /// number in proportion to the limit of descriptors. Each keeps its place for `grace`.
+    pub(crate) fn room(&self, max: usize, grace: Duration) -> Room<T> {
         let mut places = self.lock();
         places.is_awaited = false;
-        if places.taken.len() < max {
+        if places.taken.len() < max.min(host::descriptors::limit() / LIMIT_SHARE).max(1) {
             return Room::Free;
         }
         let Some(oldest) = places.taken.first_entry() else {
@@ -78,8 +83,15 @@ impl<T> HalfOpen<T> {
         }
     }
 
+    /// Returns the place of the oldest connection, for a new connection that the process has no
+    /// descriptor for. It keeps its place for `grace`.
+    pub(crate) fn oldest(&self, grace: Duration) -> Option<Room<T>> {
+        let is_empty = self.lock().taken.is_empty();
+        (!is_empty).then(|| self.room(1, grace))
+    }
+
     /// Adds a connection for which there was room.
-    pub(super) fn add(&self, key: Key, inbound: &Arc<T>) {
+    pub(crate) fn add(&self, key: Key, inbound: &Arc<T>) {
         let place = Place {
             inbound: Arc::downgrade(inbound),
             since: Instant::now(),
@@ -90,7 +102,7 @@ impl<T> HalfOpen<T> {
     /// Removes a connection that has sent its request or is closed. Returns true if the service
     /// waits for a free place.
     #[must_use]
-    pub(super) fn remove(&self, key: Key) -> bool {
+    pub(crate) fn remove(&self, key: Key) -> bool {
         let mut places = self.lock();
         let is_free = places.taken.remove(&key).is_some();
         is_free && std::mem::take(&mut places.is_awaited)
