@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use access_layer::rnic::{EventUpcall, RnicError};
+use rnic::{EventUpcall, RnicError};
 
 use crate::cm::Cm;
 use crate::config::Config;

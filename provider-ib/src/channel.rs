@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use access_layer::rnic::{Resource, RnicError};
+use rnic::{Resource, RnicError};
 use verbs_dl::Libraries;
 use verbs_dl::types::*;
 

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `inline` | 0 to 1024 | the longest message that is copied into its work request, in bytes |
 
-use access_layer::rnic::RnicError;
+use rnic::RnicError;
 
 /// The default longest inline message, in bytes: the value that OFA's providers request.
 const INLINE_DEFAULT: u32 = 64;

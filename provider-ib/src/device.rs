@@ -13,10 +13,10 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use access_layer::net_device;
-use access_layer::rnic::{Resource, RnicError};
 use dat_abi::CSocketAddr;
 use host::descriptors::raise;
+use rnic::net_device;
+use rnic::{Resource, RnicError};
 use verbs_dl::Libraries;
 use verbs_dl::types::*;
 

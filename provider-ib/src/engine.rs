@@ -9,13 +9,13 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{AsyncEvent, QpToken};
 use host::descriptors::{OwnDescriptor, out_of_the_way};
 use host::locks::lock;
-use host::threads::spawn_quiet;
+use host::threads::{Thread, spawn_quiet};
+use rnic::{AsyncEvent, QpToken};
 
 const BATCH: usize = 32;
 
@@ -44,7 +44,7 @@ pub(crate) struct Engine {
     epoll: OwnDescriptor,
     wake: OwnDescriptor,
     stopping: AtomicBool,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Thread>>,
     tasks: Mutex<Vec<Task>>,
 }
 
@@ -125,10 +125,9 @@ impl Engine {
         self.wake();
         let thread = lock(&self.thread).take();
         if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
+            && !thread.is_current()
         {
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
+            thread.join();
         }
     }
 

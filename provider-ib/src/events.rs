@@ -1,7 +1,7 @@
 //! Asynchronous events of the device.
 
-use access_layer::rnic::{AsyncEvent, QpToken, SrqToken};
 use host::threads::catch_panic;
+use rnic::{AsyncEvent, QpToken, SrqToken};
 use verbs_dl::types::*;
 
 use crate::adapter::Adapter;

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use access_layer::rnic::{CqToken, EventUpcall, QpAttr, QpToken, RecvWr};
+use rnic::{CqToken, EventUpcall, QpAttr, QpToken, RecvWr};
 use verbs_dl::Libraries;
 use verbs_dl::cm::RdmaCm;
 use verbs_dl::types::*;

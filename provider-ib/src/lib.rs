@@ -61,9 +61,8 @@ pub use cm::request::IbRequest;
 pub use objects::{IbListener, IbQp};
 pub use rnic::IbRnic;
 
-/// An allocator with a reserve. If a process runs out of memory, the calls that need memory return
-/// an error.
-#[global_allocator]
-static ALLOCATOR: host::reserve::Reserve = host::reserve::Reserve;
+// An allocator with a reserve. If a process runs out of memory, the calls that need memory return
+// an error.
+host::allocate_with_reserve!();
 
 access_layer::export_provider!(IbRnic);

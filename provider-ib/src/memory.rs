@@ -4,8 +4,8 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use access_layer::rnic::{Access, MrKeys, RegisterMr, Resource, RnicError};
 use host::locks::lock;
+use rnic::{Access, MrKeys, RegisterMr, Resource, RnicError};
 use verbs_dl::types::*;
 
 use crate::device::{checked, refused};
@@ -101,14 +101,14 @@ impl Mr {
         }
         let device = &pd.shared.device;
         let quirks = device.quirks();
-        if request.zero_based && !quirks.zero_based_regions {
+        if request.iova.is_some() && !quirks.zero_based_regions {
             return Err(RnicError::NotSupported("zero-based regions on this device"));
         }
         let Ok(len) = usize::try_from(request.len) else {
             return Err(RnicError::InvalidArgument("length of a region"));
         };
         let addr = std::ptr::with_exposed_provenance_mut(request.addr as usize);
-        let first = if request.zero_based { 0 } else { request.addr };
+        let first = request.iova.unwrap_or(request.addr);
         let mut flags = access_flags(access);
         if quirks.read_sink_is_remote && access.local_write {
             flags |= IBV_ACCESS_REMOTE_WRITE;
@@ -121,7 +121,7 @@ impl Mr {
         let hw = unsafe { verbs.ibv_reg_mr_iova(pd.hw(), addr, len, first, flags as i32) };
         let hw = NonNull::new(hw).ok_or_else(|| refused(Resource::MemoryRegion))?;
         let mr = Self { hw, pd: pd.clone() };
-        if !request.zero_based {
+        if request.iova.is_none() {
             let regions = &pd.shared.regions;
             regions.insert(mr.keys().lkey, request.addr, request.len);
         }

@@ -12,9 +12,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{Arbiter, Arm, RnicError, Todo, Waker};
 use host::locks::lock;
 use host::threads::catch_panic;
+use rnic::{Arbiter, Arm, RnicError, Todo, Waker};
 
 use crate::cq::Cqs;
 use crate::engine::Source;

@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::sync::RwLock;
 
-use access_layer::rnic::Sge;
 use host::locks::IgnorePoison as _;
+use rnic::Sge;
 
 /// The first byte and the length that are registered under each local key.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use access_layer::rnic::{
+use rnic::{
     AcceptParams, Arm, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken,
     MrKeys, NamedAttr, QpAttr, QpToken, RecvWr, RegisterMr, RequestInfo, Resource, Rnic, RnicAttr,
     RnicConfig, RnicError, SendWr, SrqToken, Upcall, Waker,
@@ -34,7 +34,7 @@ pub struct IbRnic {
     adapter: Arc<Adapter>,
 }
 
-access_layer::opaque_debug!(IbRnic { adapter });
+rnic::opaque_debug!(IbRnic { adapter });
 
 impl Rnic for IbRnic {
     type Pd = Arc<Pd>;
@@ -207,6 +207,9 @@ impl Rnic for IbRnic {
     }
 
     fn bind_mw(&self, qp: &IbQp, mw: &Arc<Mw>, bind: &BindMw<'_, Self>) -> Result<u32, RnicError> {
+        if bind.key.is_some() {
+            return Err(RnicError::NotSupported("keys chosen by the client"));
+        }
         mw.bind(&qp.qp, bind.mr, bind)
     }
 

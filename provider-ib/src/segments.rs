@@ -1,6 +1,6 @@
 //! Local segments in the device's format.
 
-use access_layer::rnic::{RnicError, Sge};
+use rnic::{RnicError, Sge};
 use verbs_dl::types::ibv_sge;
 
 /// The largest number of segments of one request, even if the device supports more.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use access_layer::rnic::{EventUpcall, RnicError};
+use rnic::{EventUpcall, RnicError};
 
 use verbs_dl::verbs::IbVerbs;
 
@@ -46,4 +46,4 @@ impl Shared {
     }
 }
 
-access_layer::opaque_debug!(Shared { config });
+rnic::opaque_debug!(Shared { config });

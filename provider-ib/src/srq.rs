@@ -4,7 +4,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use access_layer::rnic::{RecvWr, Resource, RnicError, SrqToken};
+use rnic::{RecvWr, Resource, RnicError, SrqToken};
 use verbs_dl::types::*;
 
 use crate::device::{checked, of, refused};

@@ -58,7 +58,7 @@ impl Blocking {
     }
 }
 
-access_layer::opaque_debug!(Blocking {});
+rnic::opaque_debug!(Blocking {});
 
 #[cfg(test)]
 mod tests {

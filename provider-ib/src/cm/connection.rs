@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{ConnectionEvent, QpToken, UpcallQueue};
+use rnic::{ConnectionEvent, QpToken, UpcallQueue};
 
 use super::id::{CmEvent, ConnParam, Depth, Id, Key};
 use super::machine::{Action, ConsumerEvent, Event, Machine, State};

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use access_layer::rnic::{ListenAddress, RequestInfo, RnicError};
+use rnic::{ListenAddress, RequestInfo, RnicError};
 use verbs_dl::types::*;
 
 use super::id::{CmEvent, Depth, Id, Key};
@@ -28,7 +28,7 @@ pub(crate) struct Listener {
     id: Mutex<Option<Id>>,
 }
 
-access_layer::opaque_debug!(Listener { key });
+rnic::opaque_debug!(Listener { key });
 
 impl Listener {
     /// Listens on a port of the adapter's address and returns the port.

@@ -52,8 +52,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{AsyncEvent, ConnectParams, NamedAttr, QpToken, Resource, RnicError};
 use host::threads::catch_panic;
+use rnic::{AsyncEvent, ConnectParams, NamedAttr, QpToken, Resource, RnicError};
 use verbs_dl::types::RDMA_CM_EVENT_DEVICE_REMOVAL;
 
 use blocking::Blocking;
@@ -220,7 +220,7 @@ impl Cm {
         lock(&self.channel).take();
     }
 
-    /// [`Rnic::connect`](access_layer::rnic::Rnic::connect).
+    /// [`Rnic::connect`](rnic::Rnic::connect).
     pub(crate) fn connect(
         self: &Arc<Self>,
         qp: &Arc<Qp>,
@@ -236,7 +236,7 @@ impl Cm {
         })
     }
 
-    /// [`Rnic::disconnect`](access_layer::rnic::Rnic::disconnect).
+    /// [`Rnic::disconnect`](rnic::Rnic::disconnect).
     pub(crate) fn disconnect(&self, qp: QpToken, abrupt: bool) {
         if let Some(connection) = self.connection(qp) {
             connection.disconnect(abrupt);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use access_layer::rnic::{AcceptParams, RnicError};
+use rnic::{AcceptParams, RnicError};
 
 use super::connection::{Connection, own_depth};
 use super::id::{ConnParam, Depth, Id};

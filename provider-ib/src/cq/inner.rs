@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-use access_layer::rnic::{Completion, Notify, QpToken, WcOpcode, WcStatus};
+use rnic::{Completion, Notify, QpToken, WcOpcode, WcStatus};
 use slab::Slab;
 use verbs_dl::types::*;
 
@@ -393,7 +393,7 @@ mod tests {
     use std::ptr;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use access_layer::rnic::QpToken;
+    use rnic::QpToken;
 
     use super::*;
     use crate::work::At;

@@ -12,7 +12,7 @@
 //!
 //! # Completions without a waiter
 //!
-//! No device supports [`Notify::Never`](access_layer::rnic::Notify). So the thread that reads the
+//! No device supports [`Notify::Never`](rnic::Notify). So the thread that reads the
 //! event of such a completion takes the completion into the queue and arms the device again.
 
 mod inner;
@@ -22,8 +22,8 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use access_layer::rnic::{AsyncEvent, Completion, CqToken, Resource, RnicError};
 use host::locks::IgnorePoison as _;
+use rnic::{AsyncEvent, Completion, CqToken, Resource, RnicError};
 use verbs_dl::types::*;
 
 use self::inner::{Armed, Inner};

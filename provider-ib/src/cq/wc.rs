@@ -1,6 +1,6 @@
 //! Translates the device's completions into those of the access layer.
 
-use access_layer::rnic::{Completion, WcOpcode, WcStatus};
+use rnic::{Completion, WcOpcode, WcStatus};
 use verbs_dl::types::*;
 
 use crate::work::{Posted, Work};
@@ -51,7 +51,7 @@ pub(super) fn received(work: &Work, posted: &Posted, wc: &ibv_wc) -> Completion 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use access_layer::rnic::QpToken;
+    use rnic::QpToken;
 
     fn posted() -> Posted {
         Posted::receive(5, 100, true)

@@ -4,7 +4,7 @@ use std::io;
 use std::ptr;
 use std::sync::Arc;
 
-use access_layer::rnic::{QpAttr, QpToken, Resource, RnicError};
+use rnic::{QpAttr, QpToken, Resource, RnicError};
 use verbs_dl::types::*;
 
 use super::QpParts;

@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use access_layer::rnic::{AsyncEvent, QpAttr, QpToken, Resource, RnicError};
 use host::locks::lock;
 use hw::Hw;
+use rnic::{AsyncEvent, QpAttr, QpToken, Resource, RnicError};
 use verbs_dl::types::*;
 
 use crate::cq::Cq;

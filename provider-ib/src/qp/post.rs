@@ -7,9 +7,7 @@
 
 use std::ptr;
 
-use access_layer::rnic::{
-    BindMw, RecvWr, RemoteRange, Resource, Rnic, RnicError, SendOp, SendWr, WcOpcode,
-};
+use rnic::{BindMw, RecvWr, RemoteRange, Resource, Rnic, RnicError, SendOp, SendWr, WcOpcode};
 use verbs_dl::types::*;
 
 use super::{Lifecycle, Qp, Side, lock};
@@ -108,6 +106,18 @@ impl Qp {
                 }
                 let opcode = self.send_opcode(out, invalidate);
                 (opcode, WcOpcode::Send, segments.total())
+            }
+            SendOp::SendImmediate { value, solicited } => {
+                self.needs_infiniband("immediate data on this device")?;
+                out.__bindgen_anon_1.imm_data = value;
+                if solicited {
+                    out.send_flags |= IBV_SEND_SOLICITED;
+                }
+                (IBV_WR_SEND_WITH_IMM, WcOpcode::Send, segments.total())
+            }
+            SendOp::LocalInvalidate(key) => {
+                out.__bindgen_anon_1.invalidate_rkey = key;
+                (IBV_WR_LOCAL_INV, WcOpcode::LocalInvalidate, 0)
             }
             SendOp::Write(to) => {
                 set_remote(out, to.addr, to.rkey);
@@ -452,7 +462,7 @@ fn set_atomic(wr: &mut ibv_send_wr, remote_addr: u64, rkey: u32, compare_add: u6
 
 #[cfg(test)]
 mod tests {
-    use access_layer::rnic::{Access, Sge};
+    use rnic::{Access, Sge};
 
     use super::*;
     use crate::quirks::{SIW_VENDOR, Transport};
@@ -487,6 +497,8 @@ mod tests {
                 range: Sge::default(),
                 access: Access::default(),
                 zero_based: false,
+                key: None,
+                is_first: false,
                 qp_only: false,
                 completion: true,
                 signalled: true,

@@ -20,8 +20,8 @@
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use access_layer::rnic::{BindMw, QpToken, Resource, Rnic, RnicError};
 use host::locks::IgnorePoison as _;
+use rnic::{BindMw, QpToken, Resource, Rnic, RnicError};
 use verbs_dl::types::*;
 
 use super::post::Bound;

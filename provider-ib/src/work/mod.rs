@@ -17,7 +17,7 @@ mod ticket;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use access_layer::rnic::{Completion, Notify, QpToken, WcOpcode, WcStatus};
+use rnic::{Completion, Notify, QpToken, WcOpcode, WcStatus};
 
 pub(crate) use receives::Receives;
 pub(crate) use ring::{At, Posted, Ring, Taken};

@@ -5,8 +5,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use access_layer::rnic::{Resource, RnicError};
 use host::locks::lock;
+use rnic::{Resource, RnicError};
 
 use super::{Posted, SHARED_QUEUES, Ticket};
 

@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use access_layer::rnic::{WcOpcode, WcStatus};
+use rnic::{WcOpcode, WcStatus};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Posted {
@@ -344,7 +344,7 @@ fn outcome_bits(status: WcStatus) -> u64 {
 }
 
 /// All opcodes of posted requests, by the number that a slot contains.
-const OPCODES: [WcOpcode; 8] = [
+const OPCODES: [WcOpcode; 9] = [
     WcOpcode::Send,
     WcOpcode::RdmaWrite,
     WcOpcode::RdmaRead,
@@ -353,6 +353,7 @@ const OPCODES: [WcOpcode; 8] = [
     WcOpcode::FetchAdd,
     WcOpcode::CompareSwap,
     WcOpcode::BindMw,
+    WcOpcode::LocalInvalidate,
 ];
 
 /// The ways in which requests complete, indexed by their numbers.
@@ -390,7 +391,7 @@ impl Posted {
         Self {
             wr_id,
             len: about as u32,
-            opcode: OPCODES[(about >> 32) as usize % OPCODES.len()],
+            opcode: OPCODES[(about >> 32 & 0xFF) as usize % OPCODES.len()],
             wants_completion: about >> 40 & 1 == 1,
             signalled: about >> 41 & 1 == 1,
             at: ATS[(about >> 42 & 7) as usize % ATS.len()],
@@ -414,6 +415,24 @@ mod tests {
     }
 
     const DONE: WcStatus = WcStatus::Success;
+
+    #[test]
+    fn a_slot_keeps_every_opcode_whatever_the_flags() {
+        for opcode in OPCODES {
+            for (wants_completion, signalled) in [(false, false), (false, true), (true, true)] {
+                let posted = Posted {
+                    opcode,
+                    wants_completion,
+                    signalled,
+                    ..request(1, At::DeviceLate)
+                };
+                let kept = Posted::of(1, posted.about());
+                assert_eq!(kept.opcode, opcode);
+                let flags = (kept.wants_completion, kept.signalled);
+                assert_eq!(flags, (wants_completion, signalled));
+            }
+        }
+    }
 
     /// Takes a request that has succeeded; `None` if it must not be reported.
     fn take(ring: &Ring, sequence: u32) -> Option<Posted> {

@@ -4,7 +4,7 @@ use super::*;
 use crate::fake_device;
 use crate::qp::Lifecycle;
 use crate::quirks::Transport;
-use access_layer::rnic::{AsyncEvent, CqToken, EventUpcall, ListenToken};
+use rnic::{AsyncEvent, CqToken, EventUpcall, ListenToken};
 
 /// The reported events of connections.
 #[derive(Debug, Default)]
