@@ -13,11 +13,15 @@
 //! }
 //! ```
 //!
+//! [`net`] has `TcpStream` and `TcpListener` with the methods of `std::net`, for programs that
+//! change their `use` line only. `AsyncSdpStream` (feature `tokio`) is for tasks.
+//!
 //! | File | Contents |
 //! |---|---|
 //! | `stack.rs` | an interface adapter, and the thread that serves sockets while their users do something else |
 //! | `adapter.rs` | the adapter as its sockets use it |
 //! | `stream.rs`, `listener.rs` | the public sockets |
+//! | `net.rs`, `tokio_net.rs` | the same with the methods of `std::net`, and for tasks of tokio |
 //! | `rendezvous.rs` | connections whose ends exchange their addresses over a TCP connection first |
 //! | `options.rs`, `config.rs` | the options of a socket, and the sizes and limits of a stack's sockets |
 //! | `socket/` | one connection: protocol, buffers, and the thread that takes its events |
@@ -113,14 +117,15 @@
 //! `munmap`. It would belong in `user_memory.rs`, and would save time on hardware, where
 //! registration pins pages.
 
-// The modules `transport` and `user_memory` are the exceptions; their `allow` attributes give the
-// reasons.
+// The modules `transport`, `tokio_net` and `user_memory` are the exceptions; their `allow`
+// attributes give the reasons.
 #![deny(unsafe_code)]
 
 mod adapter;
 mod config;
 mod errors;
 mod listener;
+pub mod net;
 mod options;
 mod readiness;
 mod rendezvous;
@@ -128,6 +133,9 @@ mod socket;
 mod stack;
 mod statistics;
 mod stream;
+#[cfg(feature = "tokio")]
+#[allow(unsafe_code, reason = "a runtime is given a descriptor")]
+mod tokio_net;
 mod trace;
 #[allow(unsafe_code, reason = "a descriptor may refer to another file by now")]
 mod transport;
@@ -147,3 +155,5 @@ pub use socket::Commitment;
 pub use stack::Stack;
 pub use statistics::{Stalls, Statistics};
 pub use stream::{SdpStream, SuspendError, Suspended};
+#[cfg(feature = "tokio")]
+pub use tokio_net::AsyncSdpStream;

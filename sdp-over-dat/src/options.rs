@@ -21,6 +21,9 @@ pub struct Options {
     /// [`crate::Config::send_ring`]. It does not apply to bytes that stay in the caller's memory.
     /// A bound below the number of bytes kept takes effect as they are sent.
     pub send_bound: Option<usize>,
+    /// SO_RCVLOWAT: the socket is shown as readable from this number of bytes on, or if it can hold
+    /// few more; 0 and 1 have the same effect.
+    pub receive_low: usize,
     /// SO_OOBINLINE: the urgent byte stays in the stream.
     pub oob_inline: bool,
     /// Replaces [`crate::Config::sink_threshold`] for this socket.

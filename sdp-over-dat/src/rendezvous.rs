@@ -26,7 +26,7 @@
 use std::{
     collections::HashMap,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
     time::{Duration, Instant},
@@ -192,6 +192,8 @@ struct Expected {
     local: SocketAddr,
     /// The address that the kernel has reported. The port is taken from the Hello.
     peer: SocketAddr,
+    /// The time at which the peer has connected to the service.
+    since: Instant,
     until: Instant,
     by: By,
 }
@@ -239,12 +241,14 @@ impl Rendezvous {
 
     /// Expects the peer that has sent `hello`. Returns the address of the adapter, the connection
     /// qualifier of the service point, and the peer's token. The stream will report the addresses
-    /// `local` and `peer`, the latter with the port of the Hello.
+    /// `local` and `peer`, the latter with the port of the Hello. `since` is the time at which the
+    /// peer has connected to the service.
     pub fn expect(
         &mut self,
         hello: &[u8],
         local: SocketAddr,
         peer: SocketAddr,
+        since: Instant,
     ) -> io::Result<((SocketAddr, u64), Token)> {
         let hello = Hello::parse(hello).map_err(|error| match error {
             WireError::Version { .. } => io::Error::from(Errno::PROTONOSUPPORT),
@@ -253,7 +257,7 @@ impl Rendezvous {
         self.make_room()?;
         let place = self.open()?;
         let token = Token::random()?;
-        self.add(Key::Token(token), (local, peer), By::Device(hello));
+        self.add(Key::Token(token), (local, peer), since, By::Device(hello));
         Ok((place, token))
     }
 
@@ -273,13 +277,14 @@ impl Rendezvous {
     }
 
     /// Expects a Hello on `socket`, a connected TCP socket whose active end is at `peer`. `local`
-    /// is the address that the stream reports for this end. The provider must support socket
-    /// service points.
+    /// is the address that the stream reports for this end, and `since` the time at which the peer
+    /// has connected to the service. The provider must support socket service points.
     pub fn admit(
         &mut self,
         socket: OwnedFd,
         local: SocketAddr,
         peer: SocketAddr,
+        since: Instant,
     ) -> io::Result<()> {
         self.make_room()?;
         let parts = Parts::make(&self.stack.inner.adapter, self.stack.config)
@@ -293,7 +298,7 @@ impl Rendezvous {
             parts,
             transport,
         };
-        self.add(key, (local, peer), By::Socket(Box::new(converted)));
+        self.add(key, (local, peer), since, By::Socket(Box::new(converted)));
         Ok(())
     }
 
@@ -306,15 +311,23 @@ impl Rendezvous {
         }
     }
 
-    fn add(&mut self, key: Key, (local, peer): (SocketAddr, SocketAddr), by: By) {
+    fn add(&mut self, key: Key, (local, peer): (SocketAddr, SocketAddr), since: Instant, by: By) {
         let until = Instant::now() + Self::PATIENCE;
         let expected = Expected {
             local,
             peer,
+            since,
             until,
             by,
         };
         self.expected.insert(key, expected);
+    }
+
+    /// The peers that are expected: the time at which each has connected to the service, and its
+    /// address.
+    pub fn peers(&self) -> impl Iterator<Item = (Instant, IpAddr)> {
+        let expected = self.expected.values();
+        expected.map(|expected| (expected.since, expected.peer.ip()))
     }
 
     /// True while a peer may connect with this token.
@@ -352,20 +365,21 @@ impl Rendezvous {
         self.expected.is_empty()
     }
 
-    /// Answers the next request of an expected peer and returns its stream. The stream is
+    /// Answers the next request of an expected peer and returns its stream, with the time at which
+    /// the peer has connected to the service. The stream is
     /// connected, and writable, when the peer's first message is received; until then the peer may
     /// withdraw.
     ///
     /// After the descriptor was readable, call this until it returns `None`.
-    pub fn next_answered(&mut self) -> Option<SdpStream> {
+    pub fn next_answered(&mut self) -> Option<(SdpStream, Instant)> {
         // The trigger is cleared first: an event after the last dequeue sets it again.
         self.notice.clear();
         self.forget_silent();
         loop {
             match self.requests.dequeue() {
                 Ok(Some(Event::ConnectionRequest(request))) => {
-                    if let Some(stream) = self.answer(request) {
-                        return Some(stream);
+                    if let Some(answered) = self.answer(request) {
+                        return Some(answered);
                     }
                 }
                 Ok(Some(Event::SocketDown(id))) => drop(self.expected.remove(&Key::Socket(id))),
@@ -390,15 +404,16 @@ impl Rendezvous {
         self.expected.remove(&key)
     }
 
-    fn answer(&mut self, request: Cr) -> Option<SdpStream> {
+    fn answer(&mut self, request: Cr) -> Option<(SdpStream, Instant)> {
         let Some(expected) = self.take(&request) else {
             tracing::warn!("a connection request of a peer that is not expected");
             // If the reject call fails, dropping the request rejects it.
             drop(request.reject(&[]));
             return None;
         };
+        let since = expected.since;
         match expected.accept(&self.stack, request) {
-            Ok(socket) => Some(SdpStream::new(&self.stack, socket)),
+            Ok(socket) => Some((SdpStream::new(&self.stack, socket), since)),
             Err(error) => {
                 tracing::warn!(%error, "a request could not be accepted");
                 None

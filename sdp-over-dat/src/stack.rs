@@ -63,6 +63,30 @@ impl Stack {
         Self::open_inner(ia, Config::suited_to)
     }
 
+    /// Returns the stack of the adapter that has this address. Sockets that exist at the same time
+    /// share one stack for each address.
+    pub fn at(address: IpAddr) -> io::Result<Self> {
+        /// A stack that other sockets hold, by its address.
+        type Open = (IpAddr, Weak<StackInner>, Weak<Guard>);
+        static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
+        let mut open = OPEN.lock().ignore_poison();
+        open.retain(|(_, _, guard)| guard.strong_count() > 0);
+        for (_, inner, guard) in open.iter().filter(|(own, ..)| *own == address) {
+            if let (Some(inner), Some(guard)) = (inner.upgrade(), guard.upgrade()) {
+                return Ok(Self {
+                    config: inner.config,
+                    inner,
+                    _guard: guard,
+                });
+            }
+        }
+        let ia = Ia::open_at(address).map_err(|error| errors::of_dat(&error))?;
+        let stack = Self::open(ia.name())?;
+        let weak = (Arc::downgrade(&stack.inner), Arc::downgrade(&stack._guard));
+        open.push((address, weak.0, weak.1));
+        Ok(stack)
+    }
+
     /// Opens the adapter that `dat.conf` lists under `ia`, with the sizes and limits of `config`.
     pub fn open_with(ia: &str, config: Config) -> io::Result<Self> {
         Self::open_inner(ia, |_| config)

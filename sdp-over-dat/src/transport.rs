@@ -2,13 +2,14 @@
 //!
 //! Once the connection is established, the socket's descriptor belongs to the provider, which
 //! closes it at the end (DAT 2.0 iWARP extensions 3.1.1.3). The number may refer to another file by
-//! then. So the descriptor is duplicated for each use, if it is still the same socket before and
-//! after. The first check keeps the program's locks: the close of a duplicate of another file would
-//! release the locks that the process has on that file (`fcntl_lock(2)`).
+//! then. So a value that is read counts only if the number refers to the socket before and after.
+//! To change the socket, the descriptor is duplicated between two such checks. The first check
+//! keeps the program's locks: the close of a duplicate of another file would release the locks that
+//! the process has on that file (`fcntl_lock(2)`).
 
 use std::{
     ffi::c_int,
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd, RawFd},
 };
 
 use host::descriptors::Identity;
@@ -39,42 +40,61 @@ impl Transport {
     }
 
     /// The number of bytes that were passed to the kernel and that the peer's kernel has not
-    /// acknowledged; 0 when the socket is closed.
+    /// acknowledged; 0 when the socket is closed. Needs no free descriptor.
     pub(crate) fn unacknowledged(&self) -> usize {
-        let Some(socket) = self.open() else {
+        if !self.is_open() {
             return 0;
-        };
+        }
         // SAFETY: the request writes one int and nothing else.
-        let count = unsafe { ioctl(&socket, Getter::<SIOCOUTQ, c_int>::new()) };
+        let count = unsafe { ioctl(self.number(), Getter::<SIOCOUTQ, c_int>::new()) };
+        let count = count.ok().filter(|_| self.is_open());
         count.map_or(0, |count| usize::try_from(count).unwrap_or_default())
     }
 
     /// Copies from the TCP socket `like` the options by which the kernel detects a lost peer:
     /// keepalive, and the time for which bytes may stay unacknowledged (`tcp(7)`).
     pub(crate) fn watch_peer_like(&self, like: BorrowedFd<'_>) -> Result<(), Errno> {
-        let Some(socket) = self.open() else {
-            return Ok(());
-        };
-        sockopt::set_tcp_user_timeout(&socket, sockopt::tcp_user_timeout(like)?)?;
-        sockopt::set_tcp_keepidle(&socket, sockopt::tcp_keepidle(like)?)?;
-        sockopt::set_tcp_keepintvl(&socket, sockopt::tcp_keepintvl(like)?)?;
-        sockopt::set_tcp_keepcnt(&socket, sockopt::tcp_keepcnt(like)?)?;
-        sockopt::set_socket_keepalive(&socket, sockopt::socket_keepalive(like)?)
+        match self.duplicate() {
+            Ok(None) => Ok(()),
+            Ok(Some(socket)) => watch_peer_like(socket.as_fd(), like),
+            // The options must not be lost for lack of a descriptor. They would be set on another
+            // socket only if the number was closed and used again since it was checked.
+            Err(_) => watch_peer_like(self.number(), like),
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        Identity::of_number(self.number) == Ok(self.identity)
+    }
+
+    fn number(&self) -> BorrowedFd<'_> {
+        // SAFETY: the number is not -1, because a socket had it. It is passed to single system
+        // calls only, which return EBADF if it is not open.
+        unsafe { BorrowedFd::borrow_raw(self.number) }
     }
 
     /// A duplicate of the socket's descriptor; `None` when the socket is closed.
-    fn open(&self) -> Option<OwnedFd> {
-        if Identity::of_number(self.number) != Ok(self.identity) {
-            return None;
+    fn duplicate(&self) -> Result<Option<OwnedFd>, Errno> {
+        if !self.is_open() {
+            return Ok(None);
         }
-        // SAFETY: the number is passed to one system call only, which returns EBADF if it is not
-        // open.
-        let number = unsafe { BorrowedFd::borrow_raw(self.number) };
         // The duplicate gets no lower number than the original, because the owner of the socket has
         // chosen the range.
-        let socket = fcntl_dupfd_cloexec(number, self.number).ok()?;
-        (Identity::of(&socket) == Ok(self.identity)).then_some(socket)
+        match fcntl_dupfd_cloexec(self.number(), self.number) {
+            Ok(socket) => Ok((Identity::of(&socket) == Ok(self.identity)).then_some(socket)),
+            Err(Errno::BADF) => Ok(None),
+            // EMFILE, ENFILE, or EINVAL for a first number beyond the limit.
+            Err(why) => Err(why),
+        }
     }
+}
+
+fn watch_peer_like(socket: BorrowedFd<'_>, like: BorrowedFd<'_>) -> Result<(), Errno> {
+    sockopt::set_tcp_user_timeout(socket, sockopt::tcp_user_timeout(like)?)?;
+    sockopt::set_tcp_keepidle(socket, sockopt::tcp_keepidle(like)?)?;
+    sockopt::set_tcp_keepintvl(socket, sockopt::tcp_keepintvl(like)?)?;
+    sockopt::set_tcp_keepcnt(socket, sockopt::tcp_keepcnt(like)?)?;
+    sockopt::set_socket_keepalive(socket, sockopt::socket_keepalive(like)?)
 }
 
 #[cfg(test)]
@@ -82,7 +102,7 @@ mod tests {
     use std::{
         io::{self, Write},
         net::{TcpListener, TcpStream},
-        os::{fd::AsFd as _, unix::fs::MetadataExt as _},
+        os::unix::fs::MetadataExt as _,
         time::Duration,
     };
 
@@ -130,7 +150,7 @@ mod tests {
             number: other.as_raw_fd(),
             ..transport
         };
-        assert!(elsewhere.open().is_none(), "was {number}");
+        assert!(elsewhere.duplicate()?.is_none(), "was {number}");
         Ok(())
     }
 
@@ -149,6 +169,39 @@ mod tests {
         assert_eq!(sockopt::tcp_keepidle(&socket)?, Duration::from_secs(7));
         drop(socket);
         transport.watch_peer_like(like.as_fd())?;
+        Ok(())
+    }
+
+    /// In a child, because the limit applies to all threads of a process.
+    #[test]
+    fn a_process_without_free_descriptors_has_not_lost_its_transport() -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let stream = TcpStream::connect(listener.local_addr()?)?;
+        stream.set_nonblocking(true)?;
+        while (&stream).write(&[0; 65_536]).is_ok() {}
+        let socket = OwnedFd::from(stream.try_clone()?);
+        let transport = Transport::of(&socket)?;
+        let like = TcpStream::connect(listener.local_addr()?)?;
+        sockopt::set_socket_keepalive(&like, true)?;
+        // SAFETY: the child only makes system calls, and exits.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let none = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            // SAFETY: the pointer is to a local variable.
+            unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) };
+            let is_right = transport.unacknowledged() > 0
+                && transport.watch_peer_like(like.as_fd()).is_ok()
+                && sockopt::socket_keepalive(&stream) == Ok(true);
+            // SAFETY: the call takes a number and does not return.
+            unsafe { libc::_exit(c_int::from(!is_right)) };
+        }
+        let mut status = -1;
+        // SAFETY: the process is a child of this process, and the pointer is to a local variable.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        assert_eq!(status, 0);
         Ok(())
     }
 }

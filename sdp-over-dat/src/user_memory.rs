@@ -10,6 +10,7 @@
 //! it has unmapped the memory and released its lock, so another thread can map other memory there
 //! and send it by the old registration.
 
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
@@ -19,6 +20,14 @@ use dat_api::{Error, Lmr, Privileges, Pz, Result};
 #[derive(Debug)]
 pub(crate) struct UserMemory(Option<Lmr>);
 
+/// Memory into which the peer or the adapter writes. The caller cannot access it while this value
+/// exists, because the value keeps the mutable borrow.
+#[derive(Debug)]
+pub(crate) struct Sink<'a> {
+    memory: UserMemory,
+    _bytes: PhantomData<&'a mut [u8]>,
+}
+
 impl UserMemory {
     /// Registers bytes that the peer reads, or that are sent from where they are.
     pub(crate) fn source(pz: &Pz, bytes: &[u8]) -> Result<Self> {
@@ -26,15 +35,20 @@ impl UserMemory {
         let privileges = Privileges::LOCAL_READ | Privileges::REMOTE_READ;
         // SAFETY: the write that calls this borrows the bytes and drops this value before it
         // returns. Before that, it waits until the protocol no longer needs them and every Send
-        // from them has completed, or until the transport has ended. Nothing writes to them
-        // meanwhile, because the registration permits only reading.
+        // from them has completed, or until the transport has ended. The adapter and the peer do
+        // not write to them, because the registration permits only reading, and the shared borrow
+        // keeps everything else from writing.
         let lmr = unsafe { Lmr::register(pz, ptr, bytes.len(), privileges) }?;
         Ok(Self(Some(lmr)))
     }
 
     /// Registers bytes into which the peer's memory is read, or into which the peer writes. A peer
     /// that writes needs the right of remote write, and so do iWARP reads.
-    pub(crate) fn sink(pz: &Pz, bytes: &mut [u8], needs_remote_write: bool) -> Result<Self> {
+    pub(crate) fn sink<'a>(
+        pz: &Pz,
+        bytes: &'a mut [u8],
+        needs_remote_write: bool,
+    ) -> Result<Sink<'a>> {
         let len = bytes.len();
         let ptr = NonNull::from(bytes).cast();
         let privileges = if needs_remote_write {
@@ -42,12 +56,23 @@ impl UserMemory {
         } else {
             Privileges::LOCAL_WRITE
         };
-        // SAFETY: the read that calls this borrows the bytes mutably and drops this value before it
+        // SAFETY: the result keeps the mutable borrow, so nothing but the adapter and the peer
+        // accesses the bytes until it is dropped. The read that calls this drops it before it
         // returns. Before that, it waits until its RDMA Reads have completed, or the peer has
-        // released the advertisement, or the transport has ended; until then nothing else accesses
-        // the bytes.
+        // released the advertisement, or the transport has ended.
         let lmr = unsafe { Lmr::register(pz, ptr, len, privileges) }?;
-        Ok(Self(Some(lmr)))
+        Ok(Sink {
+            memory: Self(Some(lmr)),
+            _bytes: PhantomData,
+        })
+    }
+}
+
+impl Deref for Sink<'_> {
+    type Target = Lmr;
+
+    fn deref(&self) -> &Lmr {
+        &self.memory
     }
 }
 

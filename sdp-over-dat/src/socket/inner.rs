@@ -113,7 +113,9 @@ impl Inner {
         let read_closed = peer_ended || self.read_half.is_shut();
         let write_closed = !self.connection.send_half().is_open() || state.has_ended();
         Readiness {
-            readable: !self.receive.is_empty() || read_closed || self.error.is_some(),
+            readable: self.receive.has_at_least(self.options.receive_low)
+                || read_closed
+                || self.error.is_some(),
             writable: (is_open && self.has_room()) || write_closed || self.error.is_some(),
             urgent: self.is_urgent_announced || self.receive.has_urgent(),
             read_closed,

@@ -267,6 +267,13 @@ impl ReceiveQueue {
         self.pieces.iter().all(|piece| self.len_of(piece) == 0)
     }
 
+    /// True if `low` bytes can be read, or some bytes if the peer can send few more before they are
+    /// read.
+    pub(super) fn has_at_least(&self, low: usize) -> bool {
+        let is_filling = || self.pieces.len() * 2 >= self.count() || self.is_busy == [true; 2];
+        !self.is_empty() && (low <= 1 || self.readable() >= low || is_filling())
+    }
+
     /// True if there is nothing to read and no mark to pass.
     pub(super) fn is_clear(&self) -> bool {
         self.pieces.is_empty()
