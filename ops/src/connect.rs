@@ -547,7 +547,7 @@ impl Switch {
             let tried = protocol
                 .sockets()
                 .kernel()
-                .map(|sockets| sockets.connect(target));
+                .map(|sockets| sockets.connect(target, &offer.settings, self.stack()));
             match tried {
                 Some(Ok(connection)) => return Ok((protocol, connection)),
                 Some(Err(reason)) => last = reason,

@@ -16,6 +16,7 @@
 //! | `reason` | the reasons why a socket stays on TCP, or a protocol is not used |
 //! | `trace`, `explain` | the steps of a decision, and a decision without a connection |
 //! | `connect` | asks the peer, tries the protocols, falls back before the first byte |
+//! | `destination` | the forms of addresses to which a socket can connect |
 //! | `local` | the address at which a service listens |
 //! | `user` | user ids that the kernel reports |
 //! | `switch` | the state that all sockets share: rules, routes, answers of peers, the port mapper |
@@ -28,6 +29,7 @@
 
 mod connect;
 mod decision;
+mod destination;
 mod explain;
 mod local;
 pub mod log;
@@ -43,8 +45,13 @@ mod switch;
 mod trace;
 mod user;
 
+host::hold_during_forks! {
+    observe::writer::BEGINNING,
+}
+
 pub use connect::{Connecting, Outcome, Reserve};
 pub use decision::{Intent, Offer, Plan};
+pub use destination::is_destination;
 pub use host::readiness::Readiness;
 pub use local::Local;
 pub use netlink::RdmaPort;

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::local::Local;
-use crate::netlink::{RdmaPort, Route};
+use crate::netlink::{NetStack, RdmaPort, Route};
 use crate::observe::Meter;
 use crate::reason::Reason;
 use crate::rules::{Role, Setting};
@@ -174,18 +174,31 @@ pub trait KernelSockets: fmt::Debug + Send + Sync {
     /// The reason why this protocol would not carry a connection to the service.
     fn is_offered(&self, service: SocketAddr) -> Result<(), Reason>;
 
-    /// Connects without waiting for the peer.
+    /// Connects without waiting for the peer, by the settings of the rule. `stack` is that of the
+    /// socket's namespace, or `None` if netlink is not permitted.
     ///
     /// # Errors
     /// The reason why this protocol does not carry the connection.
-    fn connect(&self, target: &KernelTarget) -> Result<KernelConnection, Reason>;
+    fn connect(
+        &self,
+        target: &KernelTarget,
+        settings: &[Setting],
+        stack: Option<&NetStack>,
+    ) -> Result<KernelConnection, Reason>;
 
     /// Listens at the address of `tcp`, the program's listening socket. The returned listener does
-    /// not block.
+    /// not block. `settings` and `stack` are as for [`KernelSockets::connect`].
     ///
     /// # Errors
     /// The reason why the service is offered without this protocol.
-    fn listen(&self, tcp: BorrowedFd<'_>, local: Local, backlog: u32) -> Result<OwnedFd, Reason>;
+    fn listen(
+        &self,
+        tcp: BorrowedFd<'_>,
+        local: Local,
+        backlog: u32,
+        settings: &[Setting],
+        stack: Option<&NetStack>,
+    ) -> Result<OwnedFd, Reason>;
 
     /// Returns the service of a listener of this protocol.
     ///
@@ -194,7 +207,8 @@ pub trait KernelSockets: fmt::Debug + Send + Sync {
     fn service(&self, listener: BorrowedFd<'_>) -> Result<KernelService, Errno>;
 
     /// Accepts the next connection of a listener, whose service the caller keeps; `None` if the
-    /// queue is empty. A connection of an unacceptable peer is closed and skipped.
+    /// queue is empty. A connection of an unacceptable peer is closed and skipped. `stack` is as
+    /// for [`KernelSockets::connect`].
     ///
     /// # Errors
     /// `EINVAL` for a listener that was shut down, `ECONNABORTED` after many unacceptable peers,
@@ -204,6 +218,7 @@ pub trait KernelSockets: fmt::Debug + Send + Sync {
         listener: BorrowedFd<'_>,
         service: KernelService,
         flags: SocketFlags,
+        stack: Option<&NetStack>,
     ) -> Result<Option<KernelConnection>, Errno>;
 }
 
@@ -213,7 +228,9 @@ pub struct KernelService {
     /// True if the program's listener is of `AF_INET6`.
     pub is_ipv6: bool,
     /// The address at which it listens.
-    pub address: SocketAddr,
+    pub at: Local,
+    /// True if only peers of this PID namespace are accepted.
+    pub is_of_pid_space: bool,
 }
 
 /// A connection that is a kernel socket.
@@ -234,8 +251,6 @@ pub struct KernelTarget {
     pub service: SocketAddr,
     /// The address to which the program has bound its socket; unspecified if it has not.
     pub bound: SocketAddr,
-    /// The address from which the kernel would reach the service, if the route was looked up.
-    pub source: Option<IpAddr>,
     /// True for a socket of `AF_INET6`, which reports IPv4 addresses as mapped addresses.
     pub is_ipv6: bool,
     /// The flags of the program's socket, from `O_NONBLOCK` and `FD_CLOEXEC`.
@@ -267,6 +282,17 @@ pub trait OffloadListener: AsFd + fmt::Debug + Send + Sync {
     /// # Errors
     /// Fails if the service itself has failed. A connection that has failed is skipped.
     fn accept(&self) -> Result<Option<Box<dyn OffloadStream>>, Errno>;
+
+    /// Changes the maximum number of connections that wait to be accepted, because the program has
+    /// called `listen` again.
+    fn set_backlog(&self, backlog: u32);
+
+    /// Returns true while peers have begun to connect whose connections
+    /// [`accept`](Self::accept) has not returned.
+    fn has_connecting(&self) -> bool;
+
+    /// Refuses new peers, which use TCP. Peers that have begun to connect are still accepted.
+    fn withdraw(&self);
 
     /// Descriptors that must be open in this process alone: the child of a fork closes its copies.
     fn descriptors(&self) -> Vec<RawFd>;
@@ -342,6 +368,9 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// queued. A protocol without a queue of its own need not do anything.
     fn set_send_bound(&self, bytes: usize);
 
+    /// Sets the number of bytes from which on the stream is readable (`SO_RCVLOWAT`).
+    fn set_receive_low(&self, bytes: usize);
+
     /// Ends one or both directions.
     ///
     /// # Errors
@@ -409,6 +438,9 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
 pub trait Watch: fmt::Debug + Send + Sync {
     /// Bytes, or the end, can be received.
     fn arrived(&self);
+
+    /// Bytes can be received, but fewer than [`OffloadStream::set_receive_low`] demands.
+    fn arrived_few(&self);
 
     /// Bytes can be queued again.
     fn room(&self);

@@ -5,18 +5,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use ops::{KernelConnection, KernelService, KernelSockets, KernelTarget, Local, Reason};
+use ops::netlink::NetStack;
+use ops::{KernelConnection, KernelService, KernelSockets, KernelTarget, Local, Reason, Setting};
 use rustix::fs::{OFlags, fcntl_setfl, fstat};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, bind, connect,
-    getsockname, listen, socket_with, sockopt,
+    AddressFamily, SocketFlags, SocketType, acceptfrom_with, bind, connect, getsockname, listen,
+    socket_with, sockopt,
 };
 use rustix::process::geteuid;
 use tracing::info;
 
-use crate::names::{self, Addresses, Name, listener_addresses};
-use crate::{ports, trust};
+use crate::admission::{self, Listener, Refusal};
+use crate::names::{self, Addresses, Name};
+use crate::{ports, settings, trust};
 
 /// The number of ports that are tried until one is free for the service.
 const PORTS_MAX: u32 = 64;
@@ -43,9 +45,13 @@ pub fn is_listener(socket: BorrowedFd<'_>) -> bool {
 /// Returns true for the listener of this protocol that belongs to a service.
 #[must_use]
 pub fn is_at(listener: BorrowedFd<'_>, service: Local) -> bool {
-    let wanted = names::of_service(service);
-    let named = getsockname(listener).and_then(SocketAddrUnix::try_from);
-    wanted.is_ok() && wanted == named
+    let Ok(Some(Name::Service { at, pid_space, .. })) =
+        getsockname(listener).map(|it| Name::of(&it))
+    else {
+        return false;
+    };
+    let wanted = names::of_service(service, pid_space);
+    wanted.is_ok() && wanted == names::of_service(at, pid_space)
 }
 
 impl KernelSockets for Sockets {
@@ -69,12 +75,25 @@ impl KernelSockets for Sockets {
         is_listed.then_some(()).ok_or(Reason::NotOffered)
     }
 
-    fn connect(&self, target: &KernelTarget) -> Result<KernelConnection, Reason> {
+    fn connect(
+        &self,
+        target: &KernelTarget,
+        settings: &[Setting],
+        stack: Option<&NetStack>,
+    ) -> Result<KernelConnection, Reason> {
+        let pid_space = settings::pid_space(settings)?;
+        let stack = stack.ok_or(Reason::NoNetlink)?;
         // The socket does not block here, so that a full backlog does not make the caller wait.
         let socket = socket(target.flags | SocketFlags::NONBLOCK).map_err(Reason::Failed)?;
-        let addresses = bind_name(&socket, target)?;
-        let listener = connect_to_listener(&socket, target.service)?;
-        trust::check_listener(socket.as_fd(), listener.address)
+        let (addresses, listener) = bind_name(&socket, target, stack)?;
+        let name = names::of_service(listener.at, pid_space).map_err(Reason::Failed)?;
+        connect(&socket, &name).map_err(|errno| match errno {
+            Errno::CONNREFUSED => Reason::NotOffered,
+            // The TCP listener has a backlog of its own. A TCP connect waits while that is full.
+            Errno::AGAIN => Reason::BacklogFull,
+            errno => Reason::Failed(errno),
+        })?;
+        trust::check_owner(socket.as_fd(), listener.user, pid_space.is_some())
             .map_err(|distrust| Reason::Protocol(distrust.to_string()))?;
         if !target.flags.contains(SocketFlags::NONBLOCK) {
             fcntl_setfl(&socket, OFlags::RDWR).map_err(Reason::Failed)?;
@@ -86,7 +105,18 @@ impl KernelSockets for Sockets {
         })
     }
 
-    fn listen(&self, tcp: BorrowedFd<'_>, local: Local, backlog: u32) -> Result<OwnedFd, Reason> {
+    fn listen(
+        &self,
+        tcp: BorrowedFd<'_>,
+        local: Local,
+        backlog: u32,
+        settings: &[Setting],
+        stack: Option<&NetStack>,
+    ) -> Result<OwnedFd, Reason> {
+        // Without the kernel's answers, connections could not be accepted.
+        if !stack.is_some_and(NetStack::reports_sockets) {
+            return Err(Reason::NoNetlink);
+        }
         if sockopt::socket_reuseport(tcp) == Ok(true) {
             return Err(Reason::Option("SO_REUSEPORT"));
         }
@@ -106,7 +136,8 @@ impl KernelSockets for Sockets {
         }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket(flags).map_err(Reason::Failed)?;
-        let name = names::of_service(local).map_err(Reason::Failed)?;
+        let name = names::of_service(local, settings::pid_space(settings)?);
+        let name = name.map_err(Reason::Failed)?;
         bind(&listener, &name).map_err(|errno| match errno {
             Errno::ADDRINUSE => Reason::PortTaken,
             errno => Reason::Failed(errno),
@@ -118,7 +149,15 @@ impl KernelSockets for Sockets {
 
     fn service(&self, listener: BorrowedFd<'_>) -> Result<KernelService, Errno> {
         match Name::of(&getsockname(listener)?) {
-            Some(Name::Service { is_ipv6, address }) => Ok(KernelService { is_ipv6, address }),
+            Some(Name::Service {
+                is_ipv6,
+                at,
+                pid_space,
+            }) => Ok(KernelService {
+                is_ipv6,
+                at,
+                is_of_pid_space: pid_space.is_some(),
+            }),
             _ => Err(Errno::INVAL),
         }
     }
@@ -128,6 +167,7 @@ impl KernelSockets for Sockets {
         listener: BorrowedFd<'_>,
         service: KernelService,
         flags: SocketFlags,
+        stack: Option<&NetStack>,
     ) -> Result<Option<KernelConnection>, Errno> {
         for _ in 0..REFUSED_MAX {
             let (socket, peer) = match acceptfrom_with(listener, flags) {
@@ -139,7 +179,8 @@ impl KernelSockets for Sockets {
             let peer = peer.as_ref().and_then(Name::of);
             if let Some(Name::Connection(peer)) = peer {
                 let of = peer.seen_from_service(service.is_ipv6);
-                if is_acceptable(socket.as_fd(), &of, service.address) {
+                let is_near = !service.is_of_pid_space || trust::is_visible(socket.as_fd());
+                if is_near && is_acceptable(socket.as_fd(), of.peer, of.local, service.at, stack) {
                     return Ok(Some(KernelConnection {
                         socket,
                         local: of.local,
@@ -149,85 +190,95 @@ impl KernelSockets for Sockets {
             }
             info!(
                 ?peer,
-                "a local peer is refused because the address in its name is not its own"
+                "a local peer is refused, because TCP would not connect it with these addresses"
             );
         }
         Err(Errno::CONNABORTED)
     }
 }
 
-/// Returns true if the peer may have the addresses in its name.
-fn is_acceptable(socket: BorrowedFd<'_>, of: &Addresses, listening: SocketAddr) -> bool {
-    let listening_ip = listening.ip().to_canonical();
-    let is_addressed = of.local.port() == listening.port()
-        && if listening_ip.is_unspecified() {
-            trust::is_own(of.local)
-        } else {
-            of.local.ip() == listening_ip
-        };
-    is_addressed && trust::may_use_address(socket, of.peer, of.local.ip())
+/// Returns true if TCP would connect a peer from the address `from` in its name to this listener.
+fn is_acceptable(
+    socket: BorrowedFd<'_>,
+    from: SocketAddr,
+    to: SocketAddr,
+    at: Local,
+    stack: Option<&NetStack>,
+) -> bool {
+    // These checks make no system call.
+    if !(admission::is_shown(from, to) && admission::receives(at, to)) {
+        return false;
+    }
+    match stack.map(|stack| stack.local_request(from, to)) {
+        Some(Ok(request)) => {
+            let unprivileged = ports::first_unprivileged(from.port());
+            match admission::listener_of(&request, unprivileged) {
+                Ok(listener) => listener.at == at,
+                // The peer has connected before the TCP connection, as the checks of the connecting
+                // end show. A peer of another user could borrow the connection's address.
+                Err(Refusal::InUse) => trust::is_trusted(socket),
+                Err(_) => false,
+            }
+        }
+        // The process has lost access to netlink since it has listened, or has entered another
+        // namespace. Programs of the same user were permitted by TCP when they connected.
+        Some(Err(_)) | None => {
+            [from, to].into_iter().all(admission::is_always_own) && trust::is_trusted(socket)
+        }
+    }
 }
 
-/// Binds the socket to the name of the connection, and returns the addresses in it.
-fn bind_name(socket: &OwnedFd, target: &KernelTarget) -> Result<Addresses, Reason> {
-    let bound = target.bound;
-    let ip = match bound.ip().to_canonical() {
-        ip if ip.is_unspecified() => target.source.unwrap_or_else(|| source(target.service.ip())),
-        ip => ip,
-    };
-    if ip.is_ipv4() != target.service.is_ipv4() {
-        return Err(Reason::Family);
+/// Binds the socket to the name of a connection that TCP would make. Returns the addresses in the
+/// name, and the listener to which TCP would connect.
+fn bind_name(
+    socket: &OwnedFd,
+    target: &KernelTarget,
+    stack: &NetStack,
+) -> Result<(Addresses, Listener), Reason> {
+    let to = in_own_form(target.service);
+    let mut from = in_own_form(target.bound);
+    // The unspecified address of IPv6 includes IPv4, but not in the other direction.
+    if from.ip() == Ipv6Addr::UNSPECIFIED && to.is_ipv4() {
+        from.set_ip(Ipv4Addr::UNSPECIFIED.into());
     }
-    // A link-local address has the scope of the bound address, or that of the service.
-    let mut local = match (ip, target.service) {
-        _ if bound.is_ipv6() && bound.ip() == ip => bound,
-        (IpAddr::V6(own), SocketAddr::V6(service)) if own.is_unicast_link_local() => {
-            SocketAddrV6::new(own, bound.port(), 0, service.scope_id()).into()
-        }
-        _ => SocketAddr::new(ip, bound.port()),
-    };
     for taken in 0..PORTS_MAX {
-        if bound.port() == 0 {
-            local.set_port(ports::next(taken));
+        if target.bound.port() == 0 {
+            from.set_port(ports::next(taken));
         }
+        let request = stack
+            .local_request(from, to)
+            .map_err(|error| Reason::Failed(error.errno()))?;
+        let unprivileged = ports::first_unprivileged(from.port());
+        let listener = match admission::listener_of(&request, unprivileged) {
+            Ok(listener) => listener,
+            Err(Refusal::InUse) if target.bound.port() == 0 => continue,
+            Err(Refusal::NotListening) => return Err(Reason::NotOffered),
+            Err(refusal) => return Err(Reason::Protocol(refusal.to_string())),
+        };
         let addresses = Addresses {
             is_ipv6: target.is_ipv6,
-            local,
-            peer: target.service,
+            local: request.from,
+            peer: to,
         };
         let name = addresses.name().map_err(Reason::Failed)?;
         match bind(socket, &name) {
-            Ok(()) => return Ok(addresses),
-            Err(Errno::ADDRINUSE) if bound.port() == 0 => {}
+            Ok(()) => return Ok((addresses, listener)),
+            Err(Errno::ADDRINUSE) if target.bound.port() == 0 => {}
             Err(errno) => return Err(Reason::Failed(errno)),
         }
     }
     Err(Reason::Failed(Errno::ADDRNOTAVAIL))
 }
 
-/// Returns the address from which the kernel reaches an address of this host, if no route was
-/// looked up.
-fn source(service: IpAddr) -> IpAddr {
-    match service {
-        IpAddr::V4(ip) if ip.is_loopback() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_loopback() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    }
-}
-
-/// Connects to the listener of the service, and returns the address at which it listens.
-fn connect_to_listener(socket: &OwnedFd, service: SocketAddr) -> Result<Local, Reason> {
-    for address in listener_addresses(service) {
-        let name = names::of_service(address).map_err(Reason::Failed)?;
-        match connect(socket, &name) {
-            Ok(()) => return Ok(address),
-            Err(Errno::CONNREFUSED) => {}
-            // The TCP listener has a backlog of its own. A TCP connect waits while that is full.
-            Err(Errno::AGAIN) => return Err(Reason::BacklogFull),
-            Err(errno) => return Err(Reason::Failed(errno)),
+/// Returns the address as a connection shows it: an IPv4-mapped address in the form of IPv4, an
+/// IPv6 address without a flow label, and with a scope only if it is a link-local address.
+fn in_own_form(address: SocketAddr) -> SocketAddr {
+    match (address, address.ip().to_canonical()) {
+        (SocketAddr::V6(v6), IpAddr::V6(ip)) if ip.is_unicast_link_local() => {
+            SocketAddrV6::new(ip, v6.port(), 0, v6.scope_id()).into()
         }
+        (_, ip) => SocketAddr::new(ip, address.port()),
     }
-    Err(Reason::NotOffered)
 }
 
 #[cfg(test)]
@@ -235,9 +286,81 @@ mod tests {
     use std::io::Write as _;
     use std::net::TcpListener;
 
+    use rustix::net::SocketAddrUnix;
     use rustix::process::Uid;
 
     use super::*;
+
+    fn listen_at(tcp: &TcpListener, backlog: u32) -> Result<OwnedFd, Reason> {
+        listen_with(tcp, backlog, &[])
+    }
+
+    fn listen_with(
+        tcp: &TcpListener,
+        backlog: u32,
+        settings: &[Setting],
+    ) -> Result<OwnedFd, Reason> {
+        let stack = NetStack::open().unwrap();
+        let at = tcp.local_addr().unwrap().into();
+        Sockets.listen(tcp.as_fd(), at, backlog, settings, Some(&stack))
+    }
+
+    fn connect_to(address: SocketAddr, settings: &[Setting]) -> Result<KernelConnection, Reason> {
+        let target = KernelTarget {
+            service: address,
+            bound: (Ipv4Addr::UNSPECIFIED, 0).into(),
+            is_ipv6: false,
+            flags: SocketFlags::CLOEXEC,
+        };
+        Sockets.connect(&target, settings, Some(&NetStack::open().unwrap()))
+    }
+
+    /// The variable with the service to which the test connects in another PID namespace.
+    const SERVICE: &str = "OPS_TEST_SERVICE";
+
+    #[test]
+    fn a_rule_confines_peers_to_one_pid_namespace() {
+        let confined = [Setting {
+            protocol: crate::NAME.to_owned(),
+            key: "peers".to_owned(),
+            value: "pid-namespace".to_owned(),
+        }];
+        let refused = |address, settings: &[Setting]| {
+            connect_to(address, settings).map(|_| ()) == Err(Reason::NotOffered)
+        };
+        if let Ok(service) = std::env::var(SERVICE) {
+            let address = service.parse().unwrap();
+            assert!(refused(address, &confined) && refused(address, &[]));
+            return;
+        }
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = tcp.local_addr().unwrap();
+        let listener = listen_with(&tcp, 5, &confined).unwrap();
+        let _connected = connect_to(address, &confined).unwrap();
+        let service = Sockets.service(listener.as_fd()).unwrap();
+        let stack = NetStack::open().unwrap();
+        let flags = SocketFlags::CLOEXEC;
+        let accepted = Sockets.accept(listener.as_fd(), service, flags, Some(&stack));
+        assert!(accepted.unwrap().is_some());
+        assert!(refused(address, &[]), "a peer without the rule");
+        let inside = std::process::Command::new("unshare")
+            .args(["--pid", "--fork", "--mount-proc"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact"])
+            .arg("connection::tests::a_rule_confines_peers_to_one_pid_namespace")
+            .env(SERVICE, address.to_string())
+            .output()
+            .unwrap();
+        let [stdout, stderr] =
+            [&inside.stdout, &inside.stderr].map(|it| String::from_utf8_lossy(it));
+        if stderr.contains("unshare failed") || stderr.contains("unshare: ") {
+            let why = b"\nNOT RUN: this user may not make a PID namespace\n";
+            std::io::stderr().write_all(why).unwrap();
+            return;
+        }
+        assert!(inside.status.success(), "{stdout}{stderr}");
+        assert!(stdout.contains("1 passed"), "{stdout}");
+    }
 
     #[test]
     fn a_service_is_found_among_names_that_are_no_text() {
@@ -247,7 +370,7 @@ mod tests {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let service = tcp.local_addr().unwrap();
         assert_eq!(Sockets.is_offered(service), Err(Reason::NotOffered));
-        let listener = Sockets.listen(tcp.as_fd(), service.into(), 1).unwrap();
+        let listener = listen_at(&tcp, 1).unwrap();
         assert_eq!(Sockets.is_offered(service), Ok(()));
         drop(listener);
         assert_eq!(Sockets.is_offered(service), Err(Reason::NotOffered));
@@ -263,8 +386,7 @@ mod tests {
             return;
         }
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-        let service = tcp.local_addr().unwrap().into();
-        let listen = || Sockets.listen(tcp.as_fd(), service, 1);
+        let listen = || listen_at(&tcp, 1);
         assert!(listen().is_ok());
         let become_other = || {
             let [root, other] = [0, 1000].map(Uid::from_raw);
@@ -281,16 +403,14 @@ mod tests {
     fn unacceptable_peers_keep_no_accept_busy() {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let service = tcp.local_addr().unwrap().into();
-        let listener = Sockets
-            .listen(tcp.as_fd(), service, 2 * REFUSED_MAX)
-            .unwrap();
-        let name = names::of_service(service).unwrap();
+        let listener = listen_at(&tcp, 2 * REFUSED_MAX).unwrap();
+        let name = names::of_service(service, None).unwrap();
         for _ in 0..=REFUSED_MAX {
             let unnamed = socket(SocketFlags::CLOEXEC).unwrap();
             connect(&unnamed, &name).unwrap();
         }
         let service = Sockets.service(listener.as_fd()).unwrap();
-        let accept = || Sockets.accept(listener.as_fd(), service, SocketFlags::CLOEXEC);
+        let accept = || Sockets.accept(listener.as_fd(), service, SocketFlags::CLOEXEC, None);
         assert_eq!(accept().err(), Some(Errno::CONNABORTED));
         assert!(accept().is_ok_and(|it| it.is_none()), "all were refused");
     }
@@ -299,17 +419,12 @@ mod tests {
     fn addresses_of_an_accept_are_used_for_its_service_only() {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = tcp.local_addr().unwrap();
-        let listener = Sockets.listen(tcp.as_fd(), address.into(), 1).unwrap();
-        let target = KernelTarget {
-            service: address,
-            bound: (Ipv4Addr::UNSPECIFIED, 0).into(),
-            source: None,
-            is_ipv6: false,
-            flags: SocketFlags::CLOEXEC,
-        };
-        let connected = Sockets.connect(&target).unwrap();
+        let listener = listen_at(&tcp, 1).unwrap();
+        let stack = NetStack::open().unwrap();
+        let connected = connect_to(address, &[]).unwrap();
         let service = Sockets.service(listener.as_fd()).unwrap();
-        let accepted = Sockets.accept(listener.as_fd(), service, SocketFlags::CLOEXEC);
+        let flags = SocketFlags::CLOEXEC;
+        let accepted = Sockets.accept(listener.as_fd(), service, flags, Some(&stack));
         let accepted = accepted.unwrap().unwrap();
         let socket = accepted.socket.as_fd();
         let of_names = Addresses::of(socket).unwrap();

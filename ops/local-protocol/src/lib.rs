@@ -9,9 +9,11 @@
 //! ```text
 //!   connecting                                        listening, accepting
 //!                                                     bind "ops1at4 127.0.0.1:6379", listen
+//!   ask the kernel: which TCP listener?
 //!   bind "ops1from4 127.0.0.1:40000 127.0.0.1:6379"
-//!   connect to the listener's name           ──>      kernel's backlog
+//!   connect to that listener's name          ──>      kernel's backlog
 //!   check SO_PEERCRED of the listener                 accept: the peer's name holds both addresses
+//!                                                     ask the kernel: this TCP listener?
 //! ```
 //!
 //! The addresses of a connection are in the names that the kernel keeps with its two sockets. So
@@ -22,7 +24,9 @@
 //! |---|---|
 //! | `names` | abstract names of services and connections, written and parsed |
 //! | `connection` | `connect`, `listen`, `accept` |
-//! | `trust` | checks that a listener is the service, and that a peer may have its address |
+//! | `admission` | the rule by which both ends decide whether a connection is carried |
+//! | `trust` | checks that a listener belongs to the user of the TCP listener |
+//! | `settings` | the settings in the rule file |
 //! | `ports` | chooses the local port of a connection |
 //!
 //! The port of a connection is unique among the local connections to one service. It is not
@@ -38,9 +42,11 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 mod connection;
 mod names;
 mod ports;
+mod settings;
 mod trust;
 
 use std::fmt;
@@ -52,6 +58,7 @@ use crate::connection::Sockets;
 
 pub use crate::connection::{is_at, is_listener};
 pub use crate::names::Addresses;
+pub use crate::settings::SETTINGS;
 
 /// The name of the protocol in rule files and listings.
 pub const NAME: &str = "local";

@@ -3,7 +3,8 @@
 //! Names are text, so that `ss -x` shows them: `ops1at4 127.0.0.1:80`, `ops1at6 [::]:80`,
 //! `ops1only6 [::]:80` for a listener with `IPV6_V6ONLY`, and
 //! `ops1from4 127.0.0.1:40000 127.0.0.1:80` for a connection, the connecting end first. The
-//! number after the word is the address family of the program's socket. `ops1` is the version.
+//! number after the word is the address family of the program's socket. `ops1` is the version. The
+//! name of a service for one PID namespace ends with the inode of that: `ops1at6 [::]:80 pid 7`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -15,6 +16,7 @@ use rustix::net::{SocketAddrAny, SocketAddrUnix, getpeername, getsockname};
 const AT_4: &str = "ops1at4 ";
 const AT_6: &str = "ops1at6 ";
 const ONLY_6: &str = "ops1only6 ";
+const PID_SPACE: &str = " pid ";
 const FROM_4: &str = "ops1from4 ";
 const FROM_6: &str = "ops1from6 ";
 
@@ -47,8 +49,8 @@ impl Addresses {
         let own = getsockname(socket).ok()?;
         match Name::of(&own)? {
             Name::Connection(of) => Some(of),
-            Name::Service { is_ipv6, address } => {
-                if let Some(known) = known.filter(|it| it.local.port() == address.port()) {
+            Name::Service { is_ipv6, at, .. } => {
+                if let Some(known) = known.filter(|it| it.local.port() == at.address.port()) {
                     return Some(known);
                 }
                 let peer = getpeername(socket).ok()??;
@@ -73,8 +75,12 @@ impl Addresses {
 
     /// Returns the name of the connecting end's socket.
     pub(crate) fn name(&self) -> Result<SocketAddrUnix, Errno> {
+        abstract_name(&self.text())
+    }
+
+    fn text(&self) -> String {
         let prefix = if self.is_ipv6 { FROM_6 } else { FROM_4 };
-        abstract_name(&format!("{prefix}{} {}", self.local, self.peer))
+        format!("{prefix}{} {}", self.local, self.peer)
     }
 }
 
@@ -86,7 +92,9 @@ pub(crate) enum Name {
         /// True if the listener is of `AF_INET6`.
         is_ipv6: bool,
         /// The address at which the service listens.
-        address: SocketAddr,
+        at: Local,
+        /// The PID namespace of its peers; `None` for peers of any.
+        pid_space: Option<u64>,
     },
     /// The name of a connecting end.
     Connection(Addresses),
@@ -102,8 +110,19 @@ impl Name {
         let name = std::str::from_utf8(name).ok()?;
         for (prefix, is_ipv6) in [(AT_4, false), (AT_6, true), (ONLY_6, true)] {
             if let Some(address) = name.strip_prefix(prefix) {
-                let address = address.parse().ok()?;
-                return Some(Self::Service { is_ipv6, address });
+                let (address, pid_space) = match address.split_once(PID_SPACE) {
+                    Some((address, number)) => (address, Some(number.parse().ok()?)),
+                    None => (address, None),
+                };
+                let at = Local {
+                    address: address.parse().ok()?,
+                    ipv6_only: prefix == ONLY_6,
+                };
+                return Some(Self::Service {
+                    is_ipv6,
+                    at,
+                    pid_space,
+                });
             }
         }
         let (rest, is_ipv6) = match name.strip_prefix(FROM_4) {
@@ -111,16 +130,23 @@ impl Name {
             None => (name.strip_prefix(FROM_6)?, true),
         };
         let (local, peer) = rest.split_once(' ')?;
-        Some(Self::Connection(Addresses {
+        let addresses = Addresses {
             is_ipv6,
             local: local.parse().ok()?,
             peer: peer.parse().ok()?,
-        }))
+        };
+        // One connection has one name, so that no other name can claim its addresses.
+        (addresses.text() == name).then_some(Self::Connection(addresses))
     }
 }
 
-pub(crate) fn of_service(local: Local) -> Result<SocketAddrUnix, Errno> {
-    abstract_name(&service_text(local))
+/// Returns the name of a service, for peers of this PID namespace only or for all.
+pub(crate) fn of_service(local: Local, pid_space: Option<u64>) -> Result<SocketAddrUnix, Errno> {
+    let mut text = service_text(local);
+    if let Some(number) = pid_space {
+        text.push_str(&format!("{PID_SPACE}{number}"));
+    }
+    abstract_name(&text)
 }
 
 fn service_text(local: Local) -> String {
@@ -224,8 +250,12 @@ mod tests {
             "ops1at4 x",
             "ops1from4 127.0.0.1:1",
             "ops1from4 127.0.0.1:1 127.0.0.1:2 ",
+            "ops1from4 127.0.0.1:01 127.0.0.1:2",
+            "ops1from6 [0::1]:1 [::1]:2",
             "ops2at4 127.0.0.1:80",
             "/tmp/socket",
+            "ops1at4 127.0.0.1:80 pid ",
+            "ops1at4 127.0.0.1:80 pid x",
         ] {
             assert_eq!(Name::parse(name.as_bytes()), None, "{name}");
         }

@@ -1,13 +1,16 @@
-//! Chooses the local port of a connection whose program has chosen none.
+//! Chooses the local port of a connection whose program has chosen none, and finds the ports that
+//! programs without privileges may bind.
 
 use std::collections::hash_map::RandomState;
 use std::fs;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The range of ports if `/proc` cannot be read: the kernel's default.
 const DEFAULT: (u16, u16) = (32768, 60999);
+
+/// The lowest port of programs without privileges if `/proc` cannot be read: the kernel's default.
+const DEFAULT_UNPRIVILEGED: u16 = 1024;
 
 /// The number of ports returned so far, plus a random start value, so that processes seldom choose
 /// the same port.
@@ -22,14 +25,7 @@ const BEYOND_MAX: u32 = 16;
 /// Ports above the kernel's range come first, because the kernel could assign a port of its range
 /// to a TCP connection to the same service.
 pub(crate) fn next(taken: u32) -> u16 {
-    static RANGE: OnceLock<(u16, u16)> = OnceLock::new();
-    let (first, last) = *RANGE.get_or_init(|| {
-        NEXT.store(
-            RandomState::new().build_hasher().finish() as u32,
-            Ordering::Relaxed,
-        );
-        range(&fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default())
-    });
+    let (first, last) = kernel_range();
     let (first, last) = match last.checked_add(1) {
         Some(beyond) if taken < BEYOND_MAX => (beyond, u16::MAX),
         _ => (first, last),
@@ -37,6 +33,40 @@ pub(crate) fn next(taken: u32) -> u16 {
     let count = u32::from(last - first) + 1;
     let at = NEXT.fetch_add(1, Ordering::Relaxed) % count;
     first.saturating_add(u16::try_from(at).unwrap_or(0))
+}
+
+/// Returns the lowest port that a program without privileges may bind, at least if that is above
+/// `port`. The kernel keeps it below its range of ports, so for a port above that range nothing is
+/// read.
+pub(crate) fn first_unprivileged(port: u16) -> u16 {
+    const START: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
+    if port > kernel_range().1 {
+        return DEFAULT_UNPRIVILEGED;
+    }
+    let text = fs::read_to_string(START).unwrap_or_default();
+    text.trim().parse().unwrap_or(DEFAULT_UNPRIVILEGED)
+}
+
+/// The range from which the kernel assigns ports, with its first port in the upper half; 0 until it
+/// is read. Not a `OnceLock`: the child of a fork would wait for ever for a thread that reads the
+/// range at that moment.
+static KERNEL_RANGE: AtomicU32 = AtomicU32::new(0);
+
+/// Returns the range from which the kernel assigns ports.
+fn kernel_range() -> (u16, u16) {
+    let known = KERNEL_RANGE.load(Ordering::Relaxed);
+    if known != 0 {
+        return ((known >> 16) as u16, known as u16);
+    }
+    NEXT.store(
+        RandomState::new().build_hasher().finish() as u32,
+        Ordering::Relaxed,
+    );
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let (first, last) = range(&text);
+    let both = u32::from(first) << 16 | u32::from(last);
+    KERNEL_RANGE.store(both, Ordering::Relaxed);
+    (first, last)
 }
 
 fn range(text: &str) -> (u16, u16) {

@@ -59,6 +59,8 @@ static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
 
 /// Sets the default directory of the DAT registry library and of the providers.
 pub fn prefer_libraries_in(directory: &Path) {
+    // Held during a fork: the child of a fork must not find a path that is being set.
+    let _opening = opening();
     let registry = directory.join(dat_api::LIBRARY_NAME);
     if registry.exists() {
         dat_api::Library::prefer(registry);

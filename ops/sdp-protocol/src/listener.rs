@@ -3,14 +3,16 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use host::descriptors::OwnDescriptor;
 use host::locks::IgnorePoison as _;
 use ops::{Local, OffloadBound, OffloadListener, OffloadStream};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, sockopt};
 use tracing::warn;
 
 use crate::adapters::{Adapters, UsableDevices};
@@ -103,11 +105,12 @@ struct SdpListener {
     tcp: OwnDescriptor,
     poller: OwnDescriptor,
     wakeup: Arc<WakeupFd>,
-    /// Expires when an admitted peer exceeds its time limit while peers wait in the kernel.
+    /// Expires when an admitted peer exceeds its time limit while peers wait in the kernel, or when
+    /// a connection has waited long enough for an earlier one.
     alarm: Alarm,
     /// The maximum number of admitted peers, each of which has a descriptor and buffers. Further
     /// peers wait in the kernel, and continue over TCP after a time.
-    room: usize,
+    room: AtomicUsize,
     pending: Mutex<PendingConnections>,
 }
 
@@ -141,13 +144,17 @@ impl SdpListener {
             poller: poller.into(),
             wakeup,
             alarm,
-            room: (backlog as usize).saturating_add(1),
+            room: room_of(backlog).into(),
             pending: Mutex::default(),
         })
     }
 
     fn pending(&self) -> MutexGuard<'_, PendingConnections> {
         self.pending.lock().ignore_poison()
+    }
+
+    fn room(&self) -> usize {
+        self.room.load(Ordering::Relaxed)
     }
 
     fn service(&self) -> Service<'_> {
@@ -168,10 +175,14 @@ impl SdpListener {
             // The program has closed the descriptor and may use its number for another socket.
             return;
         }
-        while !pending.is_full(self.room)
+        while !pending.is_full(self.room())
             && let Ok(tcp) = rustix::net::accept_with(&self.tcp, flags)
         {
-            let admitted = (self.adapters.raise())(tcp)
+            let tcp = match host::reserve::is_short() {
+                true => Err(Errno::NOMEM),
+                false => (self.adapters.raise())(tcp),
+            };
+            let admitted = tcp
                 .map_err(io::Error::from)
                 .and_then(|tcp| pending.admit(&self.service(), tcp));
             // A connection that cannot be served is closed, and its peer continues over TCP.
@@ -180,6 +191,11 @@ impl SdpListener {
             }
         }
     }
+}
+
+/// As in the kernel, one connection more than the backlog may wait.
+fn room_of(backlog: u32) -> usize {
+    (backlog as usize).saturating_add(1)
 }
 
 /// Opens the adapters of the devices behind an address on a thread of its own, because a peer that
@@ -221,6 +237,30 @@ impl OffloadListener for SdpListener {
         &self.shown
     }
 
+    fn set_backlog(&self, backlog: u32) {
+        self.room.store(room_of(backlog), Ordering::Relaxed);
+        if !self.tcp.is_lost() {
+            let _ = rustix::net::listen(&self.tcp, i32::try_from(backlog).unwrap_or(i32::MAX));
+        }
+        // Peers that wait in the kernel cause no event when there is room for them.
+        self.wakeup.signal();
+    }
+
+    fn has_connecting(&self) -> bool {
+        let mut queued = [PollFd::new(&self.tcp, PollFlags::IN)];
+        let is_queued =
+            !self.tcp.is_lost() && poll(&mut queued, Some(&Timespec::default())) == Ok(1);
+        is_queued || !self.pending().is_empty()
+    }
+
+    fn withdraw(&self) {
+        if !self.tcp.is_lost() {
+            // A listener that was shut down would be reported without end.
+            let _ = epoll::delete(&self.poller, &self.tcp);
+            let _ = rustix::net::shutdown(&self.tcp, Shutdown::Both);
+        }
+    }
+
     fn accept(&self) -> Result<Option<Box<dyn OffloadStream>>, Errno> {
         let mut pending = self.pending();
         self.wakeup.clear();
@@ -230,19 +270,21 @@ impl OffloadListener for SdpListener {
             self.admit(&mut pending);
             // Read before entries become free, because peers may wait in the kernel for these
             // entries.
-            let was_full = pending.is_full(self.room);
+            let was_full = pending.is_full(self.room());
             pending.answer_offers(&service);
             pending.answer(&service);
             if let Some((stream, adapter)) = pending.next_committed(&self.wakeup) {
                 return Ok(Some(Box::new(SdpOffload::new(stream, adapter))));
             }
             // Peers that wait in the kernel cause no second event.
+            let held_until = pending.held_until();
             if !was_full {
+                self.alarm.set(held_until);
                 return Ok(None);
             }
-            if pending.is_full(self.room) {
+            if pending.is_full(self.room()) {
                 // A silent peer causes no event either, so the alarm is set.
-                self.alarm.set(pending.next_due());
+                self.alarm.set(held_until.or(pending.next_due()));
                 return Ok(None);
             }
         }

@@ -9,12 +9,16 @@
 //!
 //! A connection that exceeds its time limit is closed, and its peer continues over TCP. Without the
 //! limit, a stopped or hostile peer would occupy an entry of the backlog for ever.
+//!
+//! Connections of one host are accepted in the order in which the kernel has accepted them, as over
+//! TCP. The set-up of a later connection may end first. It then waits for the earlier ones, each of
+//! which delays others for [`ORDER_WITHIN`] at most.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use host::descriptors::OwnDescriptor;
 use ops::RdmaPort;
@@ -30,6 +34,9 @@ use crate::errno_of;
 use crate::rendezvous::{self, AdapterKind, Answer, Incoming, NoChoice, Offer};
 use crate::settings::Settings;
 use crate::stream::WakeupFd;
+
+/// The time for which a connection delays later ones of the same host.
+const ORDER_WITHIN: Duration = Duration::from_millis(500);
 
 /// The maximum number of connections whose peers have not sent their offers. Each event checks all
 /// of these connections.
@@ -83,6 +90,8 @@ struct Meeting {
     tcp: OwnDescriptor,
     incoming: Incoming,
     names: Names,
+    /// The time at which the kernel has accepted the connection.
+    since: Instant,
     until: Instant,
 }
 
@@ -105,13 +114,28 @@ struct Names {
 struct Answered {
     stream: SdpStream,
     adapter: Arc<Adapter>,
+    /// The time at which the kernel has accepted the connection.
+    since: Instant,
     until: Instant,
+}
+
+impl Drop for PendingConnections {
+    fn drop(&mut self) {
+        // TCP resets the connections of a closed listener. A graceful close would show an end.
+        for answered in &self.answered {
+            answered.stream.abort();
+        }
+    }
 }
 
 impl PendingConnections {
     /// Returns true if no more connections may be admitted. `room` is the limit of the service.
     pub(crate) fn is_full(&self, room: usize) -> bool {
         self.count() >= room || self.meeting.len() >= MEETING_MAX
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count() == 0
     }
 
     fn count(&self) -> usize {
@@ -143,6 +167,28 @@ impl PendingConnections {
         });
     }
 
+    /// Returns the time until which connections wait for earlier ones; `None` if none waits.
+    pub(crate) fn held_until(&self) -> Option<Instant> {
+        let made = (0..self.answered.len()).filter(|at| is_made(&self.answered[*at]));
+        made.filter_map(|at| self.delay_of(at)).min()
+    }
+
+    /// Returns the time until which earlier connections of the same host delay an answered one.
+    fn delay_of(&self, at: usize) -> Option<Instant> {
+        let since = self.answered[at].since;
+        let host = self.answered[at].stream.peer_addr().ip();
+        // Both lists are in the order of the connections.
+        let meeting = self.meeting.iter().take_while(|it| it.since < since);
+        let meeting = meeting.map(|it| (it.since, it.names.peer.ip()));
+        let open = self.answered[..at].iter().filter(|it| !is_made(it));
+        let open = open.map(|it| (it.since, it.stream.peer_addr().ip()));
+        let expected = self.expected.iter().flat_map(|(it, _)| it.peers());
+        let others = meeting.chain(open).chain(expected);
+        let earlier = others.filter(|(of, from)| *of < since && *from == host);
+        let until = earlier.map(|(of, _)| of + ORDER_WITHIN).max();
+        until.filter(|until| *until > Instant::now())
+    }
+
     /// Returns the time at which the next connection exceeds its limit.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let meeting = self.meeting.iter().map(|meeting| meeting.until);
@@ -158,6 +204,7 @@ impl PendingConnections {
             .try_into()?;
         let own: SocketAddr = rustix::net::getsockname(&tcp)?.try_into()?;
         epoll::add(service.poller, &tcp, EventData::new_u64(4), EventFlags::IN)?;
+        let now = Instant::now();
         self.meeting.push(Meeting {
             tcp: tcp.into(),
             incoming: Incoming::default(),
@@ -165,7 +212,8 @@ impl PendingConnections {
                 local: SocketAddr::new(own.ip().to_canonical(), service.port),
                 peer: SocketAddr::new(peer.ip().to_canonical(), peer.port()),
             },
-            until: Instant::now() + Rendezvous::PATIENCE,
+            since: now,
+            until: now + Rendezvous::PATIENCE,
         });
         Ok(())
     }
@@ -184,7 +232,8 @@ impl PendingConnections {
                 Ok(Some(message)) => Offer::parse(message).map_err(Errno::from),
                 Err(errno) => Err(errno),
             };
-            let meeting = self.meeting.swap_remove(at);
+            // The order is kept, because it is the order of the peers' programs.
+            let meeting = self.meeting.remove(at);
             // Copies of the descriptor in other processes would keep it in the poller.
             let _ = epoll::delete(service.poller, &meeting.tcp);
             let answered = match offer {
@@ -217,7 +266,7 @@ impl PendingConnections {
                 let Some(port) = ports.iter().find(is_of_kind) else {
                     continue;
                 };
-                self.expect(service, port, meeting.names, &offer.hello)
+                self.expect(service, port, &meeting, &offer.hello)
             };
             match tried {
                 Ok((service_point, token)) => {
@@ -288,12 +337,12 @@ impl PendingConnections {
         &mut self,
         service: &Service<'_>,
         port: &RdmaPort,
-        names: Names,
+        Meeting { names, since, .. }: &Meeting,
         hello: &[u8],
     ) -> io::Result<((SocketAddr, u64), Token)> {
         let adapter = service.adapters.device(port).map_err(io::Error::other)?;
         let rendezvous = self.rendezvous_at(service, adapter)?;
-        rendezvous.expect(hello, names.local, names.peer)
+        rendezvous.expect(hello, names.local, names.peer, *since)
     }
 
     /// Returns the rendezvous of an adapter, and makes it if necessary.
@@ -325,56 +374,73 @@ impl PendingConnections {
         // The answer is sent first, because the peer sends Hello after it.
         rendezvous::send(meeting.tcp.as_fd(), &Answer::Convert.emit())?;
         let Names { local, peer } = meeting.names;
-        rendezvous.admit(meeting.tcp.into_owned()?, local, peer)
+        rendezvous.admit(meeting.tcp.into_owned()?, local, peer, meeting.since)
     }
 
     /// Accepts connection requests that carry a Hello or a valid token.
     pub(crate) fn answer(&mut self, service: &Service<'_>) {
         let mut streams = Vec::new();
         for (rendezvous, adapter) in &mut self.expected {
-            while let Some(stream) = rendezvous.next_answered() {
-                streams.push((stream, Arc::clone(adapter)));
+            while let Some((stream, since)) = rendezvous.next_answered() {
+                streams.push((stream, since, Arc::clone(adapter)));
             }
         }
-        for (stream, adapter) in streams {
+        for (stream, since, adapter) in streams {
             stream.set_nonblocking(true);
             stream.watch(Arc::clone(service.wakeup) as _);
-            self.answered.push(Answered {
+            let answered = Answered {
                 stream,
                 adapter,
+                since,
                 until: Instant::now() + Rendezvous::PATIENCE,
-            });
+            };
+            let at = self.answered.partition_point(|it| it.since <= since);
+            self.answered.insert(at, answered);
         }
     }
 
-    /// Returns the first connection whose peer has sent its first message, and drops connections
-    /// that the peer has aborted.
+    /// Returns the first connection whose peer has sent its first message and that waits for no
+    /// earlier one, and drops connections that their peers have aborted.
     pub(crate) fn next_committed(
         &mut self,
         wakeup: &WakeupFd,
     ) -> Option<(SdpStream, Arc<Adapter>)> {
-        let mut at = 0;
-        while let Some(answered) = self.answered.get(at) {
-            match answered.stream.commitment() {
-                // The bytes of the peer can be read, even if the peer has closed since.
-                Commitment::Made => {
-                    let Answered {
-                        stream, adapter, ..
-                    } = self.answered.remove(at);
-                    if !self.answered.is_empty() {
-                        // The signal may have been for a connection that was not checked yet.
-                        wakeup.signal();
-                    }
-                    return Some((stream, adapter));
-                }
-                Commitment::Withdrawn => {
-                    let gone = self.answered.remove(at).stream;
-                    let error = gone.take_error().map(|error| errno_of(&error));
-                    debug!(?error, "a peer has aborted its connection");
-                }
-                Commitment::Open => at += 1,
-            }
+        self.drop_withdrawn();
+        let mut first = self.next_in_order(self.answered.len())?;
+        // The message of an earlier connection may have been received after the connection was
+        // checked. That peer has connected first, so its connection is accepted first.
+        while let Some(earlier) = self.next_in_order(first) {
+            first = earlier;
         }
-        None
+        let Answered {
+            stream, adapter, ..
+        } = self.answered.remove(first);
+        if !self.answered.is_empty() {
+            // The signal may have been for a connection that was not checked yet.
+            wakeup.signal();
+        }
+        Some((stream, adapter))
     }
+
+    /// Returns the place of the first connection before `end` that is committed and waits for no
+    /// earlier one. Its bytes can be read, even if the peer has closed since.
+    fn next_in_order(&self, end: usize) -> Option<usize> {
+        (0..end).find(|at| is_made(&self.answered[*at]) && self.delay_of(*at).is_none())
+    }
+
+    /// Drops the connections that their peers have aborted.
+    fn drop_withdrawn(&mut self) {
+        self.answered.retain(|answered| {
+            let stays = answered.stream.commitment() != Commitment::Withdrawn;
+            if !stays {
+                let error = answered.stream.take_error().map(|error| errno_of(&error));
+                debug!(?error, "a peer has aborted its connection");
+            }
+            stays
+        });
+    }
+}
+
+fn is_made(answered: &Answered) -> bool {
+    answered.stream.commitment() == Commitment::Made
 }

@@ -134,6 +134,13 @@ impl OffloadStream for SdpOffload {
         });
     }
 
+    fn set_receive_low(&self, bytes: usize) {
+        self.stream.set_options(Options {
+            receive_low: bytes,
+            ..self.stream.options()
+        });
+    }
+
     fn shutdown(&self, half: Half) -> Result<(), Errno> {
         let how = match half {
             Half::Read => Shutdown::Read,
@@ -266,6 +273,8 @@ impl sdp_over_dat::Watch for WatchAdapter {
         }
         if now.readable && (arrived || !before.readable) {
             self.watch.arrived();
+        } else if arrived {
+            self.watch.arrived_few();
         }
         if now.failed {
             if !before.failed {

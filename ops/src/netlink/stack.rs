@@ -1,7 +1,7 @@
 //! The entry point of this module: routes, addresses, devices and their changes.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -10,14 +10,18 @@ use host::locks::IgnorePoison as _;
 use rustix::io::Errno;
 use rustix::process::Pid;
 
+use crate::netlink::accepting::AcceptingEnd;
 use crate::netlink::address::LocalAddress;
 use crate::netlink::device::Device;
 use crate::netlink::events::{Change, Events};
 use crate::netlink::neighbour::{self, LinkAddress};
 use crate::netlink::rdma::{RdmaDevices, RdmaPort};
+use crate::netlink::request::{self, LocalRequest, Receiver};
 use crate::netlink::route::{Reach, Route, RouteQuery};
 use host::netlink::Error;
 use host::netlink::channel::Channel;
+use netlink_packet_sock_diag::SockDiagMessage;
+use rustix::net::netlink::SOCK_DIAG;
 
 /// The maximum number of cached routes; a program with more peers asks the kernel again.
 const ROUTES_MAX: usize = 4096;
@@ -52,6 +56,9 @@ pub struct Source {
 #[derive(Debug)]
 struct Inner {
     channel: Channel,
+    /// The channel to the table of sockets; `None` if the kernel does not report sockets. It is
+    /// opened with the others, because a program may lose the right to open sockets later.
+    sockets: Option<Channel<SockDiagMessage>>,
     events: Events,
     /// The process that opened the sockets. The two processes of a fork would receive each other's
     /// answers.
@@ -61,9 +68,9 @@ struct Inner {
     changes: Vec<Change>,
     device_changes: DeviceChanges,
     rdma: RdmaDevices,
-    /// The time at which `rdma` was read. Some kernels do not report RDMA devices that appear or
-    /// disappear.
-    rdma_read_at: Instant,
+    /// The time at which `rdma` was read; `None` if it must be read again. Some kernels do not
+    /// report RDMA devices that appear or disappear.
+    rdma_read_at: Option<Instant>,
 }
 
 /// The number of the last change of each device: appeared, removed, started or stopped running. All
@@ -118,6 +125,42 @@ impl NetStack {
     /// [`Error::Refused`] with the error of `connect` if there is no route.
     pub fn route(&self, query: &RouteQuery) -> Result<Route, Error> {
         self.lock()?.route(query)
+    }
+
+    /// Returns the facts about a TCP connection within this host, from which the kernel would
+    /// accept or refuse it. If the address of `from` is unspecified, the kernel's choice replaces
+    /// it. Neither address may be an IPv4-mapped address.
+    ///
+    /// # Errors
+    /// Fails if the kernel cannot be asked.
+    pub fn local_request(&self, from: SocketAddr, to: SocketAddr) -> Result<LocalRequest, Error> {
+        self.lock()?.local_request(from, to)
+    }
+
+    /// Returns the state of the accepting end of a TCP connection from `client` to `server`. Both
+    /// are on this host.
+    ///
+    /// # Errors
+    /// Fails if the kernel cannot be asked.
+    pub fn accepting_end(
+        &self,
+        client: SocketAddr,
+        server: SocketAddr,
+    ) -> Result<AcceptingEnd, Error> {
+        let mut inner = self.lock()?;
+        AcceptingEnd::of(inner.sockets()?, client, server)
+    }
+
+    /// Returns true if the kernel delivers packets to this address to this host.
+    pub fn is_own(&self, ip: IpAddr) -> bool {
+        let route = self.route(&RouteQuery::to(ip));
+        route.is_ok_and(|route| route.reach == Reach::Local)
+    }
+
+    /// Returns true if [`NetStack::local_request`] can ask about sockets.
+    #[must_use]
+    pub fn reports_sockets(&self) -> bool {
+        self.lock().is_ok_and(|inner| inner.sockets.is_some())
     }
 
     /// Returns every local address from which `to` can be reached, the best first: the kernel's own
@@ -271,7 +314,7 @@ impl NetStack {
             let mut device_changes = std::mem::take(&mut inner.device_changes);
             device_changes.note_any();
             *inner = Inner::open()?;
-            inner.rdma = RdmaDevices::read().with_marks_of(&marks);
+            inner.rdma = marks;
             inner.generation = generation + 1;
             inner.device_changes = device_changes;
         }
@@ -288,14 +331,15 @@ impl Inner {
         events.set_devices(Device::all(&mut channel)?);
         Ok(Self {
             channel,
+            sockets: Channel::of(Some(SOCK_DIAG)).ok(),
             events,
             owner: rustix::process::getpid(),
             generation: 0,
             routes: BTreeMap::new(),
             changes: Vec::new(),
             device_changes: DeviceChanges::default(),
-            rdma: RdmaDevices::read(),
-            rdma_read_at: Instant::now(),
+            rdma: RdmaDevices::default(),
+            rdma_read_at: None,
         })
     }
 
@@ -315,7 +359,7 @@ impl Inner {
             )
         };
         if events.iter().any(of_device) {
-            self.read_rdma();
+            self.rdma_read_at = None;
         }
         events
             .iter()
@@ -327,15 +371,13 @@ impl Inner {
         self.forget();
     }
 
-    fn read_rdma(&mut self) {
-        self.rdma = RdmaDevices::read().with_marks_of(&self.rdma);
-        self.rdma_read_at = Instant::now();
-    }
-
-    /// Reads the RDMA devices again if the last read is older than `RDMA_FRESH`.
+    /// Reads the RDMA devices again if the last read is older than `RDMA_FRESH`, or if devices have
+    /// changed since.
     fn refresh_rdma(&mut self) {
-        if self.rdma_read_at.elapsed() >= RDMA_FRESH {
-            self.read_rdma();
+        let is_fresh = |read_at: Instant| read_at.elapsed() < RDMA_FRESH;
+        if !self.rdma_read_at.is_some_and(is_fresh) {
+            self.rdma = RdmaDevices::read().with_marks_of(&self.rdma);
+            self.rdma_read_at = Some(Instant::now());
         }
     }
 
@@ -360,11 +402,62 @@ impl Inner {
         found
     }
 
+    /// Returns the route to an address, or `None` if the kernel has none.
+    fn route_to_address(
+        &mut self,
+        address: SocketAddr,
+        from: Option<IpAddr>,
+    ) -> Result<Option<Route>, Error> {
+        let mut query = RouteQuery::to(address.ip()).from(from);
+        if let SocketAddr::V6(v6) = address {
+            query.device = Some(v6.scope_id()).filter(|scope| *scope != 0);
+        }
+        match self.route(&query) {
+            Ok(route) => Ok(Some(route)),
+            Err(Error::Refused(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn local_request(&mut self, from: SocketAddr, to: SocketAddr) -> Result<LocalRequest, Error> {
+        let is_local = |route: &Route| route.reach == Reach::Local;
+        let way = self.route_to_address(to, Some(from.ip()))?;
+        let way = way
+            .filter(is_local)
+            .filter(|_| from.is_ipv4() == to.is_ipv4());
+        let mut found = LocalRequest {
+            from,
+            to,
+            is_from_local: false,
+            is_to_local: way.is_some(),
+            receiver: Receiver::Nobody,
+        };
+        let Some(way) = way else {
+            return Ok(found);
+        };
+        if from.ip().is_unspecified() {
+            let scope = request::receiving_device(to, 0);
+            let chosen = way.source.unwrap_or(request::unspecified_like(to.ip()));
+            found.from = request::with_scope(chosen, from.port(), scope);
+        }
+        let back = self.route_to_address(found.from, None)?;
+        found.is_from_local = back.as_ref().is_some_and(is_local);
+        let device = request::receiving_device(to, way.device);
+        found.receiver = Receiver::of(self.sockets()?, found.from, to, device)?;
+        Ok(found)
+    }
+
+    fn sockets(&mut self) -> Result<&mut Channel<SockDiagMessage>, Error> {
+        let unsupported = Error::Socket(Errno::PROTONOSUPPORT);
+        self.sockets.as_mut().ok_or(unsupported)
+    }
+
     fn device(&mut self, index: u32) -> Result<Device, Error> {
         Device::by_index(&mut self.channel, index)
     }
 
     fn sources_to(&mut self, query: &RouteQuery) -> Result<Vec<Source>, Error> {
+        self.refresh_rdma();
         let best = self.route(query)?;
         let to = query.to;
         let addresses = LocalAddress::all(&mut self.channel)?;

@@ -3,14 +3,20 @@
 //! `/dev/shm` is writable for all users, so names there are not trusted. A directory is used if it
 //! is not a link, belongs to the user in its name and is closed to all others. A file is used if it
 //! is a regular file of the same user and not a link.
+//!
+//! Another user may take a user's name first. The directory of the user then has a random suffix,
+//! which no other user can foresee. Readers find it by its owner.
 
+use std::collections::hash_map::RandomState;
 use std::ffi::{CStr, OsString};
 use std::fmt;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, mkdirat, open, openat, unlinkat};
 use rustix::io::Errno;
+use rustix::path::Arg;
 use rustix::process::geteuid;
 
 /// The variable that names another directory than `/dev/shm`, for tests and for systems without it.
@@ -18,6 +24,9 @@ pub const VARIABLE: &str = "OPS_PAGES";
 
 const SHARED_MEMORY: &str = "/dev/shm";
 const PREFIX: &str = "ops-";
+
+/// The character between a user's name and a random suffix.
+const SUFFIX: char = '.';
 
 /// The directory that contains the directories of the users.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,24 +85,32 @@ impl PageRoot {
     /// Returns the calling user's directory, and makes it if it does not exist.
     ///
     /// # Errors
-    /// `EPERM` if the directory belongs to another user or is open to others, else the error of
-    /// `mkdir` or `open`.
+    /// The error of `mkdir` or `open`.
     pub fn own(&self) -> Result<Directory, Errno> {
         let owner = geteuid().as_raw();
         let base = self.open()?;
-        match mkdirat(&base, format!("{PREFIX}{owner}"), Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => Directory::open(base.as_fd(), owner),
-            Err(error) => Err(error),
+        let plain = format!("{PREFIX}{owner}");
+        if let Ok(directory) = Directory::make(base.as_fd(), &plain, owner) {
+            return Ok(directory);
         }
+        if let Some(other) = Self::among(base.as_fd(), Some(owner)).pop() {
+            return Ok(other);
+        }
+        let suffix = RandomState::new().build_hasher().finish();
+        Directory::make(
+            base.as_fd(),
+            &format!("{plain}{SUFFIX}{suffix:016x}"),
+            owner,
+        )
     }
 
-    /// Returns the directory of a user.
-    ///
-    /// # Errors
-    /// `EPERM` if the directory belongs to another user or is open to others, else the error of
-    /// `open`.
-    pub fn of(&self, owner: u32) -> Result<Directory, Errno> {
-        Directory::open(self.open()?.as_fd(), owner)
+    /// Returns the directories of a user.
+    pub(super) fn of(&self, owner: u32) -> Vec<Directory> {
+        let base = self.open();
+        base.map_or_else(
+            |_| Vec::new(),
+            |base| Self::among(base.as_fd(), Some(owner)),
+        )
     }
 
     /// Returns the directories that the caller may read: the caller's own, or all for the
@@ -101,18 +118,32 @@ impl PageRoot {
     #[must_use]
     pub fn readable(&self) -> Vec<Directory> {
         let own = geteuid();
-        if !own.is_root() {
-            return self.of(own.as_raw()).into_iter().collect();
-        }
-        let Ok(base) = self.open() else {
-            return Vec::new();
-        };
-        let owners = names(base.as_fd()).into_iter().filter_map(|name| {
-            let owner = name.to_str().ok()?.strip_prefix(PREFIX)?.parse();
-            owner.ok()
+        let owner = (!own.is_root()).then_some(own.as_raw());
+        let base = self.open();
+        base.map_or_else(|_| Vec::new(), |base| Self::among(base.as_fd(), owner))
+    }
+
+    /// Returns the directory that keeps the calling user from using the plain name, because it
+    /// belongs to another user or is open to others.
+    #[must_use]
+    pub fn obstacle(&self) -> Option<PathBuf> {
+        let owner = geteuid().as_raw();
+        let name = format!("{PREFIX}{owner}");
+        let opened = Directory::open(self.open().ok()?.as_fd(), name.as_str(), owner);
+        let is_obstacle = !matches!(opened, Ok(_) | Err(Errno::NOENT));
+        is_obstacle.then(|| self.base.join(name))
+    }
+
+    /// Returns the directories of a user, or of all users.
+    fn among(base: BorrowedFd<'_>, owner: Option<u32>) -> Vec<Directory> {
+        let names = names(base).into_iter();
+        let opened = names.filter_map(|name| {
+            let rest = name.to_str().ok()?.strip_prefix(PREFIX)?;
+            let number = rest.split(SUFFIX).next()?.parse().ok()?;
+            let is_wanted = owner.is_none_or(|owner| owner == number);
+            is_wanted.then(|| Directory::open(base, &*name, number).ok())?
         });
-        let directories = owners.filter_map(|owner| Directory::open(base.as_fd(), owner).ok());
-        directories.collect()
+        opened.collect()
     }
 
     fn open(&self) -> Result<OwnedFd, Errno> {
@@ -122,9 +153,18 @@ impl PageRoot {
 }
 
 impl Directory {
-    fn open(base: BorrowedFd<'_>, owner: u32) -> Result<Self, Errno> {
+    fn make(base: BorrowedFd<'_>, name: &str, owner: u32) -> Result<Self, Errno> {
+        match mkdirat(base, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => Self::open(base, name, owner),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a directory of a user. Fails with `EPERM` if it belongs to another user or is open to
+    /// others.
+    fn open(base: BorrowedFd<'_>, name: impl Arg, owner: u32) -> Result<Self, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = openat(base, format!("{PREFIX}{owner}"), flags, Mode::empty())?;
+        let fd = openat(base, name, flags, Mode::empty())?;
         let stat = fstat(&fd)?;
         let closed = Mode::from_raw_mode(stat.st_mode) & (Mode::RWXG | Mode::RWXO);
         if stat.st_uid != owner || !closed.is_empty() {
@@ -226,18 +266,36 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_a_link_or_open_to_others_is_refused() {
+    fn a_directory_that_is_a_link_or_open_to_others_is_replaced_by_another() {
         let dir = tempfile::tempdir().unwrap();
         let root = PageRoot::at(dir.path());
         let own = dir.path().join(format!("{PREFIX}{}", geteuid().as_raw()));
         assert!(root.own().is_ok() && root.own().is_ok(), "twice");
+        assert_eq!((root.obstacle(), root.readable().len()), (None, 1));
         std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o711)).unwrap();
-        assert_eq!(root.own().unwrap_err(), Errno::PERM);
-        std::fs::remove_dir(&own).unwrap();
         let elsewhere = tempfile::tempdir().unwrap();
-        symlink(elsewhere.path(), &own).unwrap();
-        assert!(root.own().is_err());
-        assert!(root.readable().is_empty());
+        for is_link in [false, true] {
+            if is_link {
+                std::fs::remove_dir(&own).unwrap();
+                symlink(elsewhere.path(), &own).unwrap();
+            }
+            let name = Name {
+                pid: 1,
+                started: 1,
+                made: u64::from(is_link),
+            };
+            drop(root.own().unwrap().create(name).unwrap());
+            assert_eq!(root.obstacle(), Some(own.clone()));
+            let readable = root.readable();
+            let [found] = &readable[..] else {
+                panic!("{readable:?}");
+            };
+            assert!(
+                found.names().contains(&name),
+                "the same directory is used again"
+            );
+        }
+        assert_eq!(elsewhere.path().read_dir().unwrap().count(), 0);
     }
 
     #[test]

@@ -155,9 +155,9 @@ impl Page {
     pub(super) fn withdraw(&self) {
         if let Some(memory) = &self.memory
             && process::own_pid() == Some(memory.name.pid)
-            && let Ok(directory) = memory.root.of(memory.owner)
         {
-            directory.remove(memory.name);
+            let directories = memory.root.of(memory.owner);
+            directories.iter().for_each(|it| it.remove(memory.name));
         }
     }
 }

@@ -4,12 +4,17 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use host::forks::HeldLock;
+
 use crate::observe::directory::PageRoot;
 use crate::observe::listing;
 use crate::observe::page::Page;
 
 /// The maximum number of pages of ended processes that are removed when a page is made.
 const SWEPT: usize = 32;
+
+/// Held while the directory of a writer is set.
+pub(crate) static BEGINNING: HeldLock<()> = HeldLock::new(());
 
 /// The writer of this process's page, which is made with the first socket.
 #[derive(Debug)]
@@ -38,6 +43,7 @@ impl Writer {
     /// Sets the directory for the page. Without a directory no page is made.
     pub fn begin(&self, root: PageRoot) {
         // The first call decides; later calls have no effect.
+        let _beginning = BEGINNING.lock();
         let _ = self.root.set(root);
     }
 

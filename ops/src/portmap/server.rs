@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use host::descriptors::OwnDescriptor;
+use host::peer::PeerCredentials;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketFlags, SocketType, sockopt,
@@ -219,10 +220,10 @@ impl Server {
     /// Adds a client, if the limits permit it. A refused client tries again later, when other links
     /// may have ended.
     fn admit(&mut self, link: OwnedFd) {
-        let Ok(peer) = sockopt::socket_peercred(&link) else {
+        let Ok(peer) = PeerCredentials::of(link.as_fd()) else {
             return;
         };
-        let user = User::of(peer.uid.as_raw());
+        let user = User::of(peer.uid);
         let users = self.clients.iter().map(|client| client.user);
         if !Limits::now().admit(user, users) {
             debug!(?user, "no room for another link");

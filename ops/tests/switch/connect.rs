@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow, ensure};
-use host::locks::IgnorePoison as _;
 use ops::rules::Role;
 use ops::{DecisionTrace, Intent, Plan, Reason, Switch, WITHIN};
 use rustix::io::Errno;
 use stack_tests::{NetSpace, Veth, available};
 
-use crate::lab::{Accepted, End, LOCALHOST, Lab, NO_CHILDREN, exchange, intent};
+use crate::lab::{Accepted, End, LOCALHOST, Lab, exchange, intent, without_labs};
 use crate::unix_protocol::UnixProtocol;
 
 fn unix() -> [UnixProtocol; 1] {
@@ -100,7 +99,7 @@ fn an_option_that_only_tcp_has_keeps_a_socket_there() -> Result<()> {
 #[test]
 fn the_device_of_the_route_decides() -> Result<()> {
     let net = NetSpace::enter()?;
-    let alone = NO_CHILDREN.write().ignore_poison();
+    let alone = without_labs();
     let _veth = available!(
         Veth::create(&net)?,
         "no network namespaces; run as root or allow user namespaces"

@@ -7,7 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use anyhow::{Result, bail, ensure};
-use ops::rules::Role;
+use ops::netlink::NetStack;
+use ops::rules::{Role, Setting};
 use ops::{
     Capabilities, DecisionTrace, KernelConnection, KernelService, KernelSockets, KernelTarget,
     Local, Offer, OffloadProtocol, Plan, Reason, Registration, Sockets, Way,
@@ -59,7 +60,12 @@ impl KernelSockets for PairSockets {
         Ok(())
     }
 
-    fn connect(&self, target: &KernelTarget) -> Result<KernelConnection, Reason> {
+    fn connect(
+        &self,
+        target: &KernelTarget,
+        _: &[Setting],
+        _: Option<&NetStack>,
+    ) -> Result<KernelConnection, Reason> {
         if self.fails {
             return Err(Reason::BacklogFull);
         }
@@ -73,7 +79,14 @@ impl KernelSockets for PairSockets {
         })
     }
 
-    fn listen(&self, _: BorrowedFd<'_>, _: Local, _: u32) -> Result<OwnedFd, Reason> {
+    fn listen(
+        &self,
+        _: BorrowedFd<'_>,
+        _: Local,
+        _: u32,
+        _: &[Setting],
+        _: Option<&NetStack>,
+    ) -> Result<OwnedFd, Reason> {
         Err(Reason::PortTaken)
     }
 
@@ -86,6 +99,7 @@ impl KernelSockets for PairSockets {
         _: BorrowedFd<'_>,
         _: KernelService,
         _: SocketFlags,
+        _: Option<&NetStack>,
     ) -> Result<Option<KernelConnection>, Errno> {
         Ok(None)
     }
@@ -123,7 +137,6 @@ fn target(service: SocketAddr) -> KernelTarget {
     KernelTarget {
         service,
         bound: SocketAddr::new(LOCALHOST, 4000),
-        source: None,
         is_ipv6: false,
         flags: SocketFlags::empty(),
     }

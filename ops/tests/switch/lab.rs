@@ -4,12 +4,12 @@ use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use host::locks::IgnorePoison as _;
+use host::locks::{IgnorePoison as _, lock};
 use ops::netlink::NetStack;
 use ops::portmap::Offering;
 use ops::rules::Role;
@@ -32,16 +32,49 @@ pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// The outcome of a connection to a host without a port mapper.
 pub(crate) const NO_PROGRAM: &str = "tcp: no program of the peer runs under opsrun";
 
-/// Locked for writing while programs are started: a child has every descriptor of this process
-/// until it executes its program, so a descriptor that is closed meanwhile stays open.
-pub(crate) static NO_CHILDREN: RwLock<()> = RwLock::new(());
+/// Keeps labs and starting programs apart: a child has every descriptor of this process until it
+/// executes its program, so a descriptor that a lab closes meanwhile stays open.
+///
+/// A test may have several labs. An `RwLock` does not permit that: the second lab would wait for a
+/// waiting writer, which waits for the first one.
+static LABS: Mutex<usize> = Mutex::new(0);
+
+/// Notified when the last lab is dropped.
+static NO_LABS: Condvar = Condvar::new();
+
+/// Waits until no lab exists, and keeps it so until the guard is dropped.
+pub(crate) fn without_labs() -> MutexGuard<'static, usize> {
+    NO_LABS
+        .wait_while(lock(&LABS), |labs| *labs > 0)
+        .ignore_poison()
+}
+
+/// One lab, in the count of [`LABS`].
+struct Counted;
+
+impl Counted {
+    fn new() -> Self {
+        *lock(&LABS) += 1;
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut labs = lock(&LABS);
+        *labs -= 1;
+        if *labs == 0 {
+            NO_LABS.notify_all();
+        }
+    }
+}
 
 /// A network for one test, with a switch in it.
 pub(crate) struct Lab {
     pub(crate) switch: Arc<Switch>,
     pub(crate) registry: Arc<Registry>,
     _registrations: Vec<Registration>,
-    _no_children: RwLockReadGuard<'static, ()>,
+    _counted: Counted,
 }
 
 impl Lab {
@@ -74,7 +107,7 @@ impl Lab {
             switch: Switch::new(program, Some(rules), own, Some(stack), DEADLINE)?,
             registry,
             _registrations: registrations,
-            _no_children: NO_CHILDREN.read().ignore_poison(),
+            _counted: Counted::new(),
         })
     }
 

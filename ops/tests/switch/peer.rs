@@ -6,13 +6,12 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
-use host::locks::IgnorePoison as _;
 use ops::portmap::{Offering, PORT};
 use ops::{DecisionTrace, Outcome, Plan, Reserve};
 use rustix::io::Errno;
 use stack_tests::{NetSpace, available, not_run};
 
-use crate::lab::{DEADLINE, End, LOCALHOST, Lab, NO_CHILDREN, NO_PROGRAM, carrier, exchange};
+use crate::lab::{DEADLINE, End, LOCALHOST, Lab, NO_PROGRAM, carrier, exchange, without_labs};
 use crate::unix_protocol::UnixProtocol;
 
 /// Returns a protocol that is tried only if the peer offers the service over it.
@@ -173,7 +172,7 @@ impl Shell {
     fn start() -> Result<Self> {
         let mut shell = Command::new("sh");
         shell.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let _alone = NO_CHILDREN.write().ignore_poison();
+        let _alone = without_labs();
         let mut process = shell.spawn()?;
         let output = process.stdout.take().map(BufReader::new);
         let output = output.ok_or(anyhow!("no pipe"))?;

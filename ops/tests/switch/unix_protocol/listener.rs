@@ -87,6 +87,19 @@ impl OffloadListener for UnixListener {
         self.local
     }
 
+    fn set_backlog(&self, backlog: u32) {
+        let _ = rustix::net::listen(&self.socket, i32::try_from(backlog).unwrap_or(i32::MAX));
+    }
+
+    fn has_connecting(&self) -> bool {
+        !self.half_open.lock().ignore_poison().is_empty()
+    }
+
+    fn withdraw(&self) {
+        let _ = epoll::delete(&self.poller, &self.socket);
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
     fn accept(&self) -> Result<Option<Box<dyn OffloadStream>>, Errno> {
         let mut half_open = self.half_open.lock().ignore_poison();
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

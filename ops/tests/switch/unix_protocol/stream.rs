@@ -59,6 +59,8 @@ impl OffloadStream for UnixStream {
 
     fn set_send_bound(&self, _: usize) {}
 
+    fn set_receive_low(&self, _: usize) {}
+
     fn shutdown(&self, _: Half) -> Result<(), Errno> {
         Err(Errno::OPNOTSUPP)
     }
