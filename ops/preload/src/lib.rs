@@ -5,17 +5,13 @@
 //! | Module | Contents |
 //! |---|---|
 //! | `process` | the process into which this library is loaded: the C library's functions, threads, signals |
-//! | `marks` | properties of descriptors besides their entries |
-//! | `deferred_removal` | a removal from an `epoll` set that the kernel has not seen yet |
+//! | `observing` | the records of this process's sockets, which `opsrun ss` reads |
+//! | `fd` | the program's descriptors; a call on a native socket costs two loads |
 //! | `events` | the thread `ops-events`, which starts with the first offloaded socket; sleeping threads |
 //! | `tcp` | sockets of the kernel's TCP: addresses, options |
 //! | `switch` | the decision which protocol carries a socket |
-//! | `observing` | the records of this process's sockets, which `opsrun ss` reads |
 //! | `socket` | the connections behind the program's descriptors |
 //! | `listener` | a listening TCP socket, and the offload listeners next to it |
-//! | `table` | the entries of the program's descriptors; a call on a native socket costs two loads |
-//! | `numbers` | adds, replaces and removes the table entries of descriptors |
-//! | `registrations` | the program's `epoll` sets that watch a descriptor |
 //! | `local` | connections within the host, whose descriptors are `AF_UNIX` sockets |
 //! | `sharing` | connections that more than one process uses |
 //! | `setup` | moves a socket to an offload protocol: `connect`, `listen`, `accept` |
@@ -34,22 +30,20 @@
     )
 )]
 
-mod deferred_removal;
+host::allocate_with_reserve!();
+
 mod events;
+mod fd;
 // A test binary would call its own hooks from the test harness; the suites run programs under them.
 #[cfg(not(test))]
 mod hooks;
 mod lifecycle;
 mod listener;
 mod local;
-mod marks;
-mod numbers;
 mod observing;
 mod process;
-mod registrations;
 mod setup;
 mod sharing;
 mod socket;
 mod switch;
-mod table;
 mod tcp;

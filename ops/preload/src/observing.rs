@@ -246,6 +246,10 @@ impl OffloadStream for Observed {
         self.stream.set_send_bound(bytes);
     }
 
+    fn set_receive_low(&self, bytes: usize) {
+        self.stream.set_receive_low(bytes);
+    }
+
     fn set_urgent_inline(&self, inline: bool) {
         self.stream.set_urgent_inline(inline);
     }

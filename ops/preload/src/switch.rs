@@ -62,6 +62,25 @@ pub(crate) fn is_elsewhere(socket: BorrowedFd<'_>) -> bool {
     namespaces::is_elsewhere(socket, NAMESPACE.get().copied().flatten())
 }
 
+/// Returns the network stack of the namespace in which an inherited or own listener was made.
+/// `None`: netlink is not permitted, or this thread is in another namespace.
+pub(crate) fn stack_of(listener: BorrowedFd<'_>) -> Option<&'static NetStack> {
+    /// The stack of a process that accepts connections and has not connected or listened itself.
+    static OF_ACCEPTS: PerProcess<(Namespace, Option<NetStack>)> = PerProcess::new();
+    if process::is_vforked() {
+        return None;
+    }
+    let (home, stack) = match SWITCH.get() {
+        Some(switch) => (NAMESPACE.get().copied(), switch.as_ref()?.stack()),
+        None => {
+            let open = || (namespaces::of_thread(), NetStack::open().ok());
+            let (home, stack) = OF_ACCEPTS.get_or_init(open);
+            (Some(*home), stack.as_ref())
+        }
+    };
+    stack.filter(|_| !namespaces::is_elsewhere(listener, home.flatten()))
+}
+
 /// Starts a thread that answers the port mapper's requests. Must be called before a service is
 /// offered, because peers would wait for an answer that is never sent. If the thread cannot be
 /// started or has ended, peers use TCP, and the next service tries again.
@@ -77,7 +96,8 @@ pub(crate) fn answer(switch: &Arc<Switch>) {
 fn make() -> Option<Arc<Switch>> {
     // A protocol may load libraries on a thread of this library.
     real::find_all();
-    let rules = match Source::choose(host::environment::variable).load(ops_sdp_protocol::SETTINGS) {
+    let known = [ops_local_protocol::SETTINGS, ops_sdp_protocol::SETTINGS].concat();
+    let rules = match Source::choose(host::environment::variable).load(&known) {
         Ok(loaded) => loaded.rules,
         Err(error) => {
             // With an unusable rule file no socket is offloaded, and the error is written to

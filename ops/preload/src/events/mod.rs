@@ -30,7 +30,7 @@ use rustix::io::Errno;
 use rustix::thread::futex;
 
 use crate::events::watches::Watches;
-use crate::process::guard;
+use crate::process::{guard, last_thread, real};
 
 /// The maximum number of events that one call of `epoll_wait` returns.
 const EVENTS: usize = 64;
@@ -49,7 +49,9 @@ pub(crate) struct EventThread {
     watches: Mutex<Watches>,
     /// Handlers that the thread calls next, without an event.
     soon: Mutex<Vec<Arc<dyn EventHandler>>>,
-    /// Readable if `soon` has a handler and the thread may be asleep.
+    /// Handlers that the thread calls at a time, without an event.
+    later: Mutex<Vec<(Instant, Arc<dyn EventHandler>)>>,
+    /// Readable if `soon` or `later` has a new handler and the thread may be asleep.
     wakeup: OwnDescriptor,
     /// A function that the thread calls next, which a signal handler has stored; null: none.
     for_handler: AtomicPtr<()>,
@@ -73,6 +75,8 @@ pub(crate) fn event_thread() -> Result<&'static EventThread, Errno> {
     };
     let started = thread.thread.get_or_init(|| {
         let _inside = guard::enter();
+        real::on_own_thread();
+        last_thread::watch();
         match host::threads::spawn_quiet("ops-events", || thread.run()) {
             Ok(_) => Ok(()),
             Err(_) => Err(Errno::AGAIN),
@@ -130,7 +134,8 @@ impl EventThread {
         let fresh = Box::into_raw(Box::new(Self {
             set: raise(epoll::create(CreateFlags::CLOEXEC)?)?.into(),
             watches: Mutex::default(),
-            soon: Mutex::new(Vec::new()),
+            soon: Mutex::default(),
+            later: Mutex::default(),
             wakeup: raise(eventfd(0, flags)?)?.into(),
             for_handler: AtomicPtr::new(ptr::null_mut()),
             thread: OnceLock::new(),
@@ -150,6 +155,14 @@ impl EventThread {
     /// Makes the event thread call a handler soon, without an event.
     pub(crate) fn run_soon(&self, handler: Arc<dyn EventHandler>) {
         self.soon().push(handler);
+        if !IS_EVENT_THREAD.get() {
+            self.wake();
+        }
+    }
+
+    /// Makes the event thread call a handler at a time, without an event.
+    pub(crate) fn run_at(&self, at: Instant, handler: Arc<dyn EventHandler>) {
+        self.later().push((at, handler));
         if !IS_EVENT_THREAD.get() {
             self.wake();
         }
@@ -208,9 +221,8 @@ impl EventThread {
         };
         let mut events = [nothing; EVENTS];
         loop {
-            let no_wait = Timespec::default();
-            let limit = (!self.soon().is_empty()).then_some(&no_wait);
-            let count = match epoll::wait(&self.set, &mut events[..], limit) {
+            let limit = self.time_to_sleep();
+            let count = match epoll::wait(&self.set, &mut events[..], limit.as_ref()) {
                 Ok(count) => count,
                 Err(Errno::INTR) => continue,
                 // The program has closed the set, for example with all its descriptors.
@@ -240,10 +252,35 @@ impl EventThread {
                 let _ = futex::wake(&HANDLED, futex::Flags::PRIVATE, u32::MAX >> 1);
             }
             let soon = std::mem::take(&mut *self.soon());
-            for handler in soon {
+            for handler in soon.into_iter().chain(self.take_due()) {
                 handler.ready(EventFlags::empty());
             }
         }
+    }
+
+    /// Returns the time limit of the next wait; `None` for no limit.
+    fn time_to_sleep(&self) -> Option<Timespec> {
+        if !self.soon().is_empty() {
+            return Some(Timespec::default());
+        }
+        let next = self.later().iter().map(|(at, _)| *at).min()?;
+        let left = next.saturating_duration_since(Instant::now());
+        Some(Timespec::try_from(left).unwrap_or_default())
+    }
+
+    /// Takes the handlers whose time has come.
+    fn take_due(&self) -> Vec<Arc<dyn EventHandler>> {
+        let mut later = self.later();
+        if later.is_empty() {
+            return Vec::new();
+        }
+        let now = Instant::now();
+        let due = later.extract_if(.., |(at, _)| *at <= now);
+        due.map(|(_, handler)| handler).collect()
+    }
+
+    fn later(&self) -> MutexGuard<'_, Vec<(Instant, Arc<dyn EventHandler>)>> {
+        self.later.lock().ignore_poison()
     }
 
     fn soon(&self) -> MutexGuard<'_, Vec<Arc<dyn EventHandler>>> {

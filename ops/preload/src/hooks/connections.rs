@@ -8,15 +8,17 @@ use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t};
 use ops::observe::ReasonText;
 use rustix::io::Errno;
 
-use super::{alias, connecting, jump, offloaded};
+use super::{alias, ask, jump, offloaded};
+use crate::fd;
+use crate::listener::Listener;
 use crate::process::cancellation::{self, CANCELLED};
 use crate::process::errno::{self, ToC};
 use crate::process::{guard, real, termination};
 use crate::setup::accept::{self, Next};
 use crate::setup::connect::{self, Outcome};
 use crate::setup::{disconnect, offer};
-use crate::tcp::{families, made, names};
-use crate::{local, numbers, observing, table};
+use crate::tcp::{families, names};
+use crate::{local, observing};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
@@ -32,9 +34,7 @@ pub unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> 
 
 /// Records the result of a `socket`.
 pub(super) fn record_made(fd: c_int, family: c_int, kind: c_int, protocol: c_int) {
-    made::record(fd, family, kind, protocol);
-    // A former socket with this number was closed by a call without a hook.
-    numbers::forget(fd);
+    fd::on_made(fd, names::is_kind_of_tcp(family, kind, protocol));
 }
 
 #[unsafe(no_mangle)]
@@ -75,18 +75,13 @@ unsafe extern "C-unwind" fn connect_in_library(
     // SAFETY: by the caller's contract the address is null or has `len` bytes.
     let is_unspecified = unsafe { names::is_unspecified(address, len) };
     if is_unspecified
-        && (table::contains(fd) || local::is_local(fd))
+        && (fd::contains(fd) || local::is_local(fd))
         && let Some(result) = disconnect::disconnect(fd)
     {
         return result.to_c();
     }
-    if let Some(undecided) = table::undecided(fd)
-        && let Some(error) = connecting::error_of_connect(&*undecided, fd)
-    {
-        return offloaded(fd, |_| Err::<(), _>(error));
-    }
-    if table::contains(fd) {
-        return offloaded(fd, |_| Err::<(), _>(Errno::ISCONN));
+    if let Some(result) = ask(fd, |object, fd| object.connect(fd)) {
+        return result;
     }
     let mut fall_back = None;
     if !guard::is_inside()
@@ -117,8 +112,8 @@ unsafe extern "C-unwind" fn connect_in_library(
         None if is_unspecified && result == 0 => {
             // The socket has stopped listening, or its connection has ended.
             offer::shut_down(fd);
-            if table::is_listed(fd) {
-                numbers::forget(fd);
+            if fd::is_listed(fd) {
+                fd::forget(fd);
             }
         }
         None => {}
@@ -131,7 +126,7 @@ unsafe extern "C-unwind" fn connect_in_library(
 fn list_begun(fd: c_int, result: c_int, remote: SocketAddr, reason: &ReasonText) {
     let why = errno::get();
     let has_begun = if result == 0 {
-        !table::is_listed(fd)
+        !fd::is_listed(fd)
     } else {
         why == libc::EINPROGRESS
     };
@@ -144,7 +139,7 @@ fn list_begun(fd: c_int, result: c_int, remote: SocketAddr, reason: &ReasonText)
 /// Lists a connection over TCP, with the reason.
 fn list(fd: c_int, remote: SocketAddr, reason: &ReasonText) {
     if let Some(record) = observing::native(remote, reason) {
-        numbers::list(fd, record);
+        fd::list(fd, record);
     }
 }
 
@@ -160,19 +155,18 @@ fn list_accepted(fd: c_int) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
-    if table::contains(fd) {
+    if fd::contains(fd) {
         return offloaded(fd, |_| Err::<(), _>(Errno::INVAL));
     }
-    if !guard::is_inside() {
+    let is_offered = !guard::is_inside() && !offer::is_made_elsewhere(fd);
+    if is_offered {
         offer::prepare(fd);
     }
     // SAFETY: the caller's arguments, unchanged.
     let result = unsafe { real::listen(fd, backlog) };
-    if result == 0 && !guard::is_inside() {
-        match table::find_listener(fd) {
-            Some(listener) => {
-                listener.kernel().inspect(|it| it.set_backlog(backlog));
-            }
+    if result == 0 && is_offered {
+        match Listener::of(fd) {
+            Some(listener) => offer::set_backlog(&listener, backlog),
             None => offer::begin(fd, backlog),
         }
     }
@@ -181,7 +175,7 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 
 jump! {
     fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int =
-        if table::is_listener(fd) => accept_in_library;
+        if fd::is_listener(fd) => accept_in_library;
 }
 
 /// Accepts a connection of TCP or of an offload protocol.
@@ -221,7 +215,7 @@ unsafe fn accepted(
         -1 => Err(Errno::from_raw_os_error(errno::get())),
         accepted => Ok(accepted),
     };
-    let listener = match table::find_listener(fd) {
+    let listener = match Listener::of(fd) {
         Some(listener) if flags & !(SOCK_CLOEXEC | SOCK_NONBLOCK) == 0 => listener,
         _ => return kernel(),
     };

@@ -2,31 +2,29 @@
 
 use std::ffi::{c_int, c_uint};
 
+use host::descriptors::OwnNumbers;
 use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFD, F_SETFL, F_SETOWN};
 
 use super::{alias, eventfd, jump, unchanged};
-use crate::process::{self, guard, real};
+use crate::fd::{self, removals};
+use crate::process::{self, errno, guard, real};
 use crate::setup::signal_driven::{self, F_SETOWN_EX, F_SETSIG};
 use crate::sharing::exposing;
-use crate::table::{self, Entry};
-use crate::tcp::made;
-use crate::{deferred_removal, numbers, registrations};
 
+/// The numbers that [`close`] refuses. All libraries of this project in the process use this table.
+#[unsafe(no_mangle)]
+pub static OPS_OWN_NUMBERS: OwnNumbers = OwnNumbers::new();
+
+/// Hook of `close`. A number of the library's own is not open for the program.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    if !table::is_plain(fd) {
-        forget(fd);
+    if OPS_OWN_NUMBERS.has(fd) {
+        errno::set(libc::EBADF);
+        return -1;
     }
-    registrations::record_closed(fd);
-    deferred_removal::on_closed(fd);
+    fd::on_closed(fd);
     // SAFETY: the call takes no pointers.
     unsafe { real::close(fd) }
-}
-
-/// Removes the entry of a descriptor. The calling convention stops a panic.
-#[inline(never)]
-extern "C" fn forget(fd: c_int) {
-    numbers::forget(fd);
 }
 
 #[unsafe(no_mangle)]
@@ -40,16 +38,13 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
         // SAFETY: the call takes no pointers.
         return unsafe { real::close_range(first, last, flags) };
     }
-    // The range may contain any set.
-    deferred_removal::share_sets();
     let lowest = host::descriptors::lowest().unsigned_abs();
-    for fd in table::within(first as usize, last as usize) {
-        numbers::forget(fd);
+    fd::on_range_closed(first as usize, last as usize, |fd| {
         if fd.unsigned_abs() >= lowest {
-            // SAFETY: the number is the program's, and its entry was removed above.
+            // SAFETY: the number is the program's, and its entry was removed before.
             unsafe { real::close(fd) };
         }
-    }
+    });
     if last < lowest {
         // SAFETY: the range is below the library's own descriptors.
         return unsafe { real::close_range(first, last, flags) };
@@ -75,31 +70,31 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
-    table::settle(fd);
+    fd::settle(fd);
     // SAFETY: the call takes no pointers.
-    copy_entry(fd, unsafe { real::dup(fd) })
+    duplicated(fd, unsafe { real::dup(fd) })
 }
 
 /// Hook of `dup2`. The descriptor that had the new number is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
-    table::settle(fd);
-    deferred_removal::make();
+    fd::settle(fd);
+    removals::make();
     // SAFETY: the call takes no pointers.
     let made = unchanged(to, || unsafe { real::dup2(fd, to) });
     if fd == to {
         return made;
     }
-    replace_entry(fd, made)
+    replaced(fd, made)
 }
 
 /// Hook of `dup3`. The descriptor that had the new number is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-    table::settle(fd);
-    deferred_removal::make();
+    fd::settle(fd);
+    removals::make();
     // SAFETY: the call takes no pointers.
-    replace_entry(fd, unchanged(to, || unsafe { real::dup3(fd, to, flags) }))
+    replaced(fd, unchanged(to, || unsafe { real::dup3(fd, to, flags) }))
 }
 
 jump! {
@@ -127,7 +122,7 @@ unsafe extern "C-unwind" fn control_in_library(
     argument: usize,
 ) -> c_int {
     if matches!(command, F_DUPFD | F_DUPFD_CLOEXEC) {
-        table::settle(fd);
+        fd::settle(fd);
     }
     // SAFETY: the caller's arguments, unchanged.
     let call = || unsafe { real::fcntl(fd, command, argument) };
@@ -137,7 +132,7 @@ unsafe extern "C-unwind" fn control_in_library(
     };
     match command {
         F_DUPFD_CLOEXEC if guard::is_inside() => eventfd::raise_own(result),
-        F_DUPFD | F_DUPFD_CLOEXEC => copy_entry(fd, result),
+        F_DUPFD | F_DUPFD_CLOEXEC => duplicated(fd, result),
         F_SETFL | F_SETOWN | F_SETOWN_EX | F_SETSIG if result == 0 => {
             signal_driven::on_changed(fd);
             result
@@ -153,47 +148,33 @@ alias! {
     __dup2(fd: c_int, to: c_int) -> c_int = dup2(fd, to);
 }
 
-/// Adds the entry of `fd` for `made`, a duplicate of `fd`.
-fn copy_entry(fd: c_int, made: c_int) -> c_int {
-    if made >= 0 {
-        made::duplicate(fd, made);
-        if table::is_listed(fd) && process::owns_table() {
-            table::share_record(fd);
-        }
-    }
-    while made >= 0
-        && let Some(entry) = table::entry(fd)
-    {
-        if !process::owns_table() {
-            // The child of a `vfork` duplicates the descriptor for the program that it executes
-            // next.
-            exposing::expose(fd);
-            return made;
-        }
-        let Entry::Socket(socket) = &entry else {
-            numbers::insert(made, entry);
-            return made;
-        };
-        // The entry is added within a call, because a handover waits for calls in progress. A
-        // handover replaces the entries of all descriptors of a connection and would miss one that
-        // is added meanwhile, whose calls would then wait for ever.
-        if let Some(call) = socket.begin_call() {
-            socket.add_number();
-            numbers::insert(made, entry.clone());
-            drop(call);
-            exposing::expose_standard(made);
-            return made;
-        }
-        socket.await_decision();
+/// Records the result of a call that duplicates `fd` under a free number.
+fn duplicated(fd: c_int, made: c_int) -> c_int {
+    if is_recorded(fd, made) {
+        fd::on_duplicated(fd, made);
+        exposing::expose_standard(made);
     }
     made
 }
 
-/// Adds the entry of `fd` for `made`, and removes a former entry of `made`.
-fn replace_entry(fd: c_int, made: c_int) -> c_int {
-    deferred_removal::on_closed(made);
-    if made >= 0 && table::is_plain(fd) {
-        numbers::forget(made);
+/// Records the result of a call that duplicates `fd` under a number that may be in use.
+fn replaced(fd: c_int, made: c_int) -> c_int {
+    if is_recorded(fd, made) {
+        fd::on_replaced(fd, made);
+        exposing::expose_standard(made);
     }
-    copy_entry(fd, made)
+    made
+}
+
+/// Returns true if a duplicate must be recorded. The child of a `vfork` records nothing: it
+/// duplicates the descriptor for the program that it executes next.
+fn is_recorded(fd: c_int, made: c_int) -> bool {
+    if made < 0 || !(fd::is_in_use(fd) || fd::is_in_use(made)) {
+        return false;
+    }
+    let is_own = !process::is_vforked();
+    if !is_own {
+        exposing::expose(fd);
+    }
+    is_own
 }

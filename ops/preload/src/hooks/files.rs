@@ -12,10 +12,10 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 
 use super::{alias, dispatch, offloaded, sending};
+use crate::fd;
 use crate::process::{self, errno, real};
 use crate::sharing::exposing;
 use crate::socket::Socket;
-use crate::table;
 
 const BUFFER: usize = 128 * 1024;
 
@@ -26,7 +26,7 @@ pub unsafe extern "C-unwind" fn sendfile(
     at: *mut off64_t,
     count: size_t,
 ) -> ssize_t {
-    if table::contains(from) {
+    if fd::contains(from) {
         // `sendfile` demands a source that can be mapped, and no socket can.
         return offloaded(from, |_| Err::<usize, _>(Errno::INVAL));
     }
@@ -75,7 +75,7 @@ pub unsafe extern "C-unwind" fn splice(
 /// if the descriptor is no connection or its wait fails.
 fn await_bytes(from: c_int) -> bool {
     let mut byte = 0_u8;
-    (table::contains(from) || table::is_local(from))
+    (fd::contains(from) || fd::is_local(from))
         // SAFETY: the buffer has one byte.
         && unsafe { real::recv(from, (&raw mut byte).cast(), 1, MSG_PEEK) } >= 0
 }

@@ -17,7 +17,6 @@
 //! | File | Functions |
 //! |---|---|
 //! | [`connections`] | `socket`, `connect`, `listen`, `accept` |
-//! | `connecting` | no functions: the answers of a socket that connects without blocking |
 //! | [`receiving`] | `read`, `recv`, their vector forms and their checked forms |
 //! | [`sending`] | `write`, `send` and their vector forms |
 //! | [`descriptors`] | `close`, `dup`, `fcntl` and related functions |
@@ -26,43 +25,50 @@
 //! | [`eventfd`] | `eventfd` |
 //! | [`names`] | `getsockname`, `getpeername`, options, `ioctl`, `shutdown` |
 //! | [`namespaces`] | `setns`, `unshare` |
-//! | [`processes`] | `exec`, `vfork`, `posix_spawn`, `_exit`, `fdopen`: calls that pass sockets out of the control of this library |
+//! | [`processes`] | `exec`, `posix_spawn`, `_exit`, `fdopen`: calls that pass sockets out of the control of this library |
 //! | [`limits`] | `setrlimit`, `getrlimit`, `prlimit` |
-//! | [`lists`] | `execl`, `dprintf`: functions with a variable number of arguments |
+//! | [`jumps`] | `execl`, `dprintf`, `vfork`: functions that Rust code cannot define |
+//! | [`restrictions`] | `prctl` |
+//! | [`sanitizers`] | `__asan_default_options` |
 //! | [`threads`] | `pthread_create`, `thrd_create`, `pthread_cancel` |
 //! | [`waits`] | `poll`, `epoll_ctl`, `epoll_wait` |
 //! | [`selects`] | `select`, `pselect` |
 //! | [`raw`] | `syscall` |
 
 pub(crate) mod asynchronous;
-mod connecting;
 pub(crate) mod connections;
 pub(crate) mod descriptors;
 pub(crate) mod eventfd;
 pub(crate) mod files;
+pub(crate) mod jumps;
 pub(crate) mod limits;
-pub(crate) mod lists;
 pub(crate) mod names;
 pub(crate) mod namespaces;
 pub(crate) mod processes;
 pub(crate) mod raw;
 pub(crate) mod receiving;
+pub(crate) mod restrictions;
+pub(crate) mod sanitizers;
 pub(crate) mod selects;
 pub(crate) mod sending;
 pub(crate) mod threads;
 pub(crate) mod waits;
 
+use std::any::Any;
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::io::Errno;
 
+use crate::fd::{self, Answer, Entry, Operations};
+use crate::local;
 use crate::process::cancellation::{self, CANCELLED};
-use crate::process::errno::ToC;
+use crate::process::errno::{self, ToC};
 use crate::process::{guard, termination};
+use crate::setup::background::Background;
+use crate::sharing::adopting;
 use crate::socket::Socket;
-use crate::table::{self, Mover};
 
 /// Runs a call on an offloaded socket as a call of the stack. A panic becomes the error `EIO`.
 pub(crate) fn offloaded<R, T>(fd: c_int, call: impl FnOnce(BorrowedFd<'_>) -> Result<R, Errno>) -> T
@@ -78,6 +84,76 @@ where
         .to_c()
 }
 
+/// Asks the object behind a descriptor by `call`. `None`: the caller must call the C library's
+/// function. A panic becomes the error `EIO`.
+fn ask<R, T>(
+    fd: c_int,
+    mut call: impl FnMut(&dyn Operations, BorrowedFd<'_>) -> Answer<R>,
+) -> Option<T>
+where
+    Result<R, Errno>: ToC<T>,
+{
+    if fd::is_with_kernel(fd) {
+        return None;
+    }
+    let answer = answer(fd, &mut call);
+    termination::hold_others();
+    answer.map(ToC::to_c)
+}
+
+fn answer<R>(
+    fd: c_int,
+    call: &mut impl FnMut(&dyn Operations, BorrowedFd<'_>) -> Answer<R>,
+) -> Option<Result<R, Errno>> {
+    let _inside = guard::enter();
+    loop {
+        let Some(object) = fd::entry(fd) else {
+            // Only threads that run after the end of the process has closed the connections receive
+            // this error, such as destructors of libraries.
+            return fd::has_ended(fd).then_some(Err(Errno::CONNRESET));
+        };
+        match answer_of(&*object, fd, call) {
+            Answer::Is(result) => return Some(result),
+            Answer::Native => return None,
+            Answer::Again => {}
+        }
+    }
+}
+
+/// Asks the connection that a program without this library, or another process, has left or passed
+/// under a descriptor without an entry. `None`: there is none, and `errno` is unchanged.
+fn ask_found<R, T>(
+    fd: c_int,
+    mut call: impl FnMut(&dyn Operations, BorrowedFd<'_>) -> Answer<R>,
+) -> Option<T>
+where
+    Result<R, Errno>: ToC<T>,
+{
+    if !fd::is_plain(fd) {
+        return None;
+    }
+    let why = errno::get();
+    let local = local::local_socket(fd).map(|it| it as Entry);
+    let found = local.or_else(|| Some(adopting::adopt(fd)? as Entry));
+    errno::set(why);
+    let _inside = guard::enter();
+    match answer_of(&*found?, fd, &mut call) {
+        Answer::Is(result) => Some(result.to_c()),
+        Answer::Native | Answer::Again => None,
+    }
+}
+
+fn answer_of<R>(
+    object: &dyn Operations,
+    fd: c_int,
+    call: &mut impl FnMut(&dyn Operations, BorrowedFd<'_>) -> Answer<R>,
+) -> Answer<R> {
+    // SAFETY: the number is not negative, because it has an object. If another thread of the
+    // program closes it meanwhile, the kernel returns EBADF, as for a kernel socket.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    catch_unwind(AssertUnwindSafe(|| call(object, fd))).unwrap_or(Answer::Is(Err(Errno::IO)))
+}
+
 /// Runs `call` if this process moves the bytes of the descriptor. `None`: the caller must call the
 /// C library's function.
 #[inline]
@@ -88,7 +164,7 @@ pub(crate) fn dispatch<R, T>(
 where
     Result<R, Errno>: ToC<T>,
 {
-    if !table::contains(fd) {
+    if !fd::contains(fd) {
         return None;
     }
     dispatch_to_socket(fd, call)
@@ -117,32 +193,14 @@ fn dispatch_once<R>(
     fd: c_int,
     mut call: impl FnMut(&Socket, BorrowedFd<'_>) -> Result<R, Errno>,
 ) -> Option<Result<R, Errno>> {
-    let _inside = guard::enter();
-    // SAFETY: the table has an entry for the number, as in `offloaded`.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    if let Some(undecided) = table::undecided(fd)
-        && let Some(error) = connecting::error_of_transfer(&*undecided, borrowed)
-    {
-        return Some(Err(error));
-    }
-    loop {
-        match table::mover(fd) {
-            // Only threads that run after the end of the process has closed the connections receive
-            // this error, such as destructors of libraries.
-            Mover::Kernel => return table::has_ended(fd).then_some(Err(Errno::CONNRESET)),
-            Mover::RelayClient(client) => {
-                client.use_bytes(borrowed);
-                return None;
-            }
-            Mover::Own(socket) => {
-                if let Some(_call) = socket.begin_call() {
-                    let made = catch_unwind(AssertUnwindSafe(|| call(&socket, borrowed)));
-                    return Some(made.unwrap_or(Err(Errno::IO)));
-                }
-                // Another process has requested the connection.
-                socket.await_decision();
-            }
-        }
+    let mut made = None;
+    let mut transfer = |object: &dyn Operations, fd: BorrowedFd<'_>| {
+        let socket = (object as &dyn Any).downcast_ref::<Socket>();
+        object.transfer(fd, &mut || made = socket.map(|socket| call(socket, fd)))
+    };
+    match answer(fd, &mut transfer)? {
+        Ok(()) => made,
+        Err(why) => Some(Err(why)),
     }
 }
 
@@ -150,8 +208,8 @@ fn dispatch_once<R>(
 /// while no end of a connect without blocking does so.
 fn unchanged(fd: c_int, mut call: impl FnMut() -> c_int) -> c_int {
     let mut result = None;
-    if let Some(undecided) = table::undecided(fd) {
-        undecided.with_tcp(&mut |_| result = Some(call()));
+    if let Some(undecided) = Background::of(fd) {
+        undecided.with_tcp(|_| result = Some(call()));
     }
     result.unwrap_or_else(call)
 }
@@ -195,7 +253,7 @@ macro_rules! hook {
             }
             // SAFETY: the caller's arguments, unchanged.
             unsafe {
-                if $crate::table::contains($first) {
+                if $crate::fd::contains($first) {
                     return dispatched($first $(, $arg)*);
                 }
                 $crate::process::real::$name($first $(, $arg)*)

@@ -1,24 +1,17 @@
 //! Calls that pass sockets out of the control of this library: to other programs, to the buffers of
 //! the C library, or to the end of the process.
 
-#[cfg(target_arch = "x86_64")]
-use std::arch::naked_asm;
 use std::convert::identity;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 use libc::{FILE, pid_t};
 
-use crate::deferred_removal;
-use crate::lifecycle::{executing, exiting, forking};
-use crate::numbers;
-#[cfg(target_arch = "x86_64")]
-use crate::process::memory;
-use crate::process::{guard, real};
-use crate::setup::inheritance;
+use crate::fd;
+use crate::lifecycle::forking::{self, Forking};
+use crate::lifecycle::{executing, exiting};
+use crate::process::{errno, guard, last_thread, real};
+use crate::setup::inheritance::{self, Words};
 use crate::sharing::exposing;
-
-/// A list of words that is terminated by null.
-type Words = *const *const c_char;
 
 /// Defines hooks that do work before and after the C library's function.
 macro_rules! around {
@@ -60,7 +53,7 @@ macro_rules! with_environment {
         ) -> c_int {
             let begun = (!guard::is_inside()).then(|| {
                 // SAFETY: by the caller's contract the list is null or terminated by null.
-                inheritance::keep_over_exec(unsafe { has_library(environment) });
+                unsafe { inheritance::keep_over_exec_with(environment) };
                 $before()
             });
             // SAFETY: the caller's arguments, unchanged.
@@ -81,31 +74,30 @@ with_environment! {
     fn execveat(directory: c_int, path: *const c_char, arguments: Words; flags: c_int);
 }
 
-/// Returns true for an environment that makes the loader load this library first.
-///
-/// # Safety
-/// `environment` is a list for `execve`, or null.
-unsafe fn has_library(environment: Words) -> bool {
-    if environment.is_null() {
-        return false;
-    }
-    let words = (0..).map_while(|at| {
-        // SAFETY: the list is terminated by null, and the iteration ends there.
-        let word = unsafe { *environment.add(at) };
-        // SAFETY: the entries of the list are terminated strings.
-        (!word.is_null()).then(|| unsafe { CStr::from_ptr(word) }.to_bytes())
-    });
-    let mut lists = words.filter_map(|word| word.strip_prefix(b"LD_PRELOAD="));
-    let name = b"ops-preload";
-    let other = b"ops_preload";
-    lists.any(|list| {
-        let mut parts = list.windows(name.len());
-        parts.any(|part| part == name || part == other)
-    })
+/// Defines hooks of calls that fork. They fail if the child could not use a connection.
+macro_rules! forks {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),*);)*) => {$(
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            let forking = (!guard::is_inside()).then(forking::before_fork);
+            if let Some(Err(error)) = forking.as_ref().map(Forking::check) {
+                drop(forking);
+                errno::set(error.raw_os_error());
+                return -1;
+            }
+            // SAFETY: the caller's arguments, unchanged.
+            let made = unsafe { real::$name($($arg),*) };
+            if made == 0 {
+                last_thread::begin();
+            }
+            made
+        }
+    )*};
 }
 
-around! {
-    before forking::before_fork, after drop;
+forks! {
+    /// Hook of `fork`.
     fn fork();
     /// Hook of `__fork`, another name of `fork`.
     fn __fork();
@@ -117,45 +109,15 @@ around! {
     );
 }
 
-/// Runs before the C library's `vfork`, and returns its address.
-#[cfg(target_arch = "x86_64")]
-extern "C" fn before_vfork() -> *const c_void {
-    deferred_removal::share_sets();
-    memory::will_be_shared();
-    if !guard::is_inside() {
-        exposing::share_all();
-    }
-    real::address(c"vfork")
-}
-
-/// Hook of `vfork`. The C library's function returns twice into the frame that called it, so this
-/// hook has no frame of its own when that function begins.
-#[cfg(target_arch = "x86_64")]
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vfork() -> pid_t {
-    naked_asm!(
-        "sub rsp, 8",
-        "call {before}",
-        "add rsp, 8",
-        "test rax, rax",
-        "jz 2f",
-        "jmp rax",
-        "2: mov eax, -1",
-        "ret",
-        before = sym before_vfork,
-    )
-}
-
 /// Prepares for a child that will call `exec`.
 fn before_spawn() {
-    deferred_removal::share_sets();
+    fd::share_sets();
     exposing::expose_connections();
 }
 
 /// Prepares for a child that will call `exec` with the environment of this program.
 fn expose_kept() {
-    inheritance::keep_over_exec(true);
+    inheritance::keep_over_exec();
     before_spawn();
 }
 
@@ -211,7 +173,7 @@ pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
         // SAFETY: by the caller's contract the stream is valid.
         let fd = unsafe { libc::fileno(stream) };
         // `fclose` writes the buffered bytes by an internal call, which does not use the table.
-        numbers::forget(fd);
+        fd::on_closed(fd);
     }
     // SAFETY: the caller's argument, unchanged.
     unsafe { real::fclose(stream) }

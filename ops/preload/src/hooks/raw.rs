@@ -7,15 +7,15 @@ use libc::timespec;
 
 use super::waits::{KERNEL_MASK, duration, spec};
 use super::{
-    connections, descriptors, files, names, namespaces, processes, receiving, selects, sending,
-    waits,
+    connections, descriptors, files, names, namespaces, processes, receiving, restrictions,
+    selects, sending, waits,
 };
-use crate::deferred_removal;
+use crate::fd::{self, removals};
 use crate::lifecycle::{exiting, forking};
 use crate::process::guard::{self, Uncancelled};
 use crate::process::{memory, real};
+use crate::sharing::exposing;
 use crate::socket::polling;
-use crate::table;
 
 /// Hook of `syscall`. Calls on an offloaded socket, waits, and calls that may move a socket to an
 /// offload protocol or to another process are passed to the hook of the named function.
@@ -40,13 +40,18 @@ pub unsafe extern "C" fn syscall(
     let words = [a, b, c, d, e, f];
     // SAFETY: by the caller's contract the words are the arguments of the call.
     unsafe {
+        if restrictions::is_restriction(number, a) {
+            restrictions::before_restriction();
+        }
         if let Some(ready) = dispatch_wait(number, words) {
             return ready.into();
         }
         if let Some(result) = dispatch_any(number, words) {
             return result;
         }
-        if !table::is_plain(a as c_int) {
+        let fd = a as c_int;
+        let is_own = || number == libc::SYS_close && descriptors::OPS_OWN_NUMBERS.has(fd);
+        if !fd::is_plain(fd) || is_own() {
             // Calls by number are no cancellation points.
             let _uncancelled = Uncancelled::begin();
             let result =
@@ -74,13 +79,13 @@ unsafe fn dispatch_any(number: c_long, words: [c_long; 6]) -> Option<c_long> {
             libc::SYS_listen => connections::listen(fd, b as _),
             // These two hooks are cancellation points, which `syscall` is not, so the kernel is
             // called directly while nothing is offloaded.
-            libc::SYS_sendmsg if table::has_connections() => {
+            libc::SYS_sendmsg if fd::has_connections() => {
                 return Some(sending::sendmsg(fd, b as _, c as _) as c_long);
             }
-            libc::SYS_sendmmsg if table::has_connections() => {
+            libc::SYS_sendmmsg if fd::has_connections() => {
                 sending::sendmmsg(fd, b as _, c as _, d as _)
             }
-            libc::SYS_splice if table::contains(fd) || table::contains(c as c_int) => {
+            libc::SYS_splice if fd::contains(fd) || fd::contains(c as c_int) => {
                 let (to, to_at, len) = (c as c_int, d as _, e as _);
                 return Some(files::splice(fd, b as _, to, to_at, len, f as _) as c_long);
             }
@@ -103,7 +108,7 @@ unsafe fn dispatch_any(number: c_long, words: [c_long; 6]) -> Option<c_long> {
             }
             #[cfg(target_arch = "x86_64")]
             libc::SYS_vfork => {
-                deferred_removal::share_sets();
+                fd::share_sets();
                 memory::will_be_shared();
                 return None;
             }
@@ -112,9 +117,16 @@ unsafe fn dispatch_any(number: c_long, words: [c_long; 6]) -> Option<c_long> {
                 return Some(forking::fork_by_number(clone));
             }
             libc::SYS_clone | libc::SYS_clone3 => {
-                deferred_removal::share_sets();
+                fd::share_sets();
                 memory::will_be_shared();
                 return None;
+            }
+            libc::SYS_io_uring_setup | libc::SYS_io_setup => {
+                let made = real::syscall(number, a, b, c, d, e, f);
+                if made >= 0 {
+                    exposing::expose_all();
+                }
+                return Some(made);
             }
             libc::SYS_setns => namespaces::setns(fd, b as _),
             libc::SYS_unshare => namespaces::unshare(fd),
@@ -202,7 +214,7 @@ unsafe fn dispatch_wait(number: c_long, words: [c_long; 6]) -> Option<c_int> {
         }
         _ => {}
     }
-    if !table::has_listeners() {
+    if !fd::has_listeners() && !fd::has_local() {
         return None;
     }
     let [a, b, c, d, e, f] = words;
@@ -231,6 +243,14 @@ unsafe fn dispatch_wait(number: c_long, words: [c_long; 6]) -> Option<c_int> {
                     selects::pselect(a as _, b as _, c as _, d as _, e as _, mask as _)
                 })
             }
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_epoll_wait => waits::epoll_wait_in_library(a as _, b as _, c as _, d as _),
+            libc::SYS_epoll_pwait if is_kernels(e, f) => {
+                waits::epoll_pwait_in_library(a as _, b as _, c as _, d as _, e as _)
+            }
+            libc::SYS_epoll_pwait2 if is_kernels(e, f) => {
+                waits::epoll_pwait2_in_library(a as _, b as _, c as _, d as _, e as _)
+            }
             _ => return None,
         }
     };
@@ -240,7 +260,7 @@ unsafe fn dispatch_wait(number: c_long, words: [c_long; 6]) -> Option<c_int> {
 /// Prepares a wait that the kernel performs.
 fn before_wait() {
     polling::end_all();
-    deferred_removal::make();
+    removals::make();
 }
 
 /// Writes the remaining time to `time`, as the kernel does and the C library does not.

@@ -9,62 +9,107 @@ use libc::{iovec, mmsghdr, msghdr, off64_t, size_t, sockaddr, socklen_t, ssize_t
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
 
-use super::{alias, hook, jump, waits};
-use crate::local::{self, spinning};
+use super::{alias, jump, waits};
+use crate::fd;
+use crate::local::{self, ends, spinning};
 use crate::process::errno::{self, ToC};
 use crate::process::real;
 use crate::socket::Socket;
 use crate::socket::vector::{PARTS_MAX, Vector};
-use crate::table;
 
 /// The number of messages that the kernel receives or sends at a time.
 const MESSAGES_MAX: c_uint = 1024;
 
-hook! {
-    fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t = |socket, fd| {
-        // SAFETY: by the caller's contract the list has `count` valid parts.
-        let mut vector = unsafe { Vector::copy(vector, count) }?;
-        if vector.len() == 0 {
-            // The kernel does not call the socket for an empty list.
-            return Ok(0);
-        }
-        // SAFETY: by the caller's contract the parts are writable.
-        unsafe { socket.receive(fd, &mut vector, 0) }
-    };
+jump! {
+    fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t =
+        if fd::is_connection(fd) => read_vector_in_library;
 
     /// Hook of `preadv2`, which reads from a stream if the offset is -1.
     fn preadv2(
         fd: c_int, vector: *const iovec, count: c_int, at: off64_t, flags: c_int,
-    ) -> ssize_t = |socket, fd| {
-        let flags = positioned(at, flags)?;
-        // SAFETY: by the caller's contract the list has `count` valid parts.
-        let mut vector = unsafe { Vector::copy(vector, count) }?;
-        if vector.len() == 0 {
-            return Ok(0);
-        }
-        // SAFETY: by the caller's contract the parts are writable.
-        unsafe { socket.receive(fd, &mut vector, flags) }
-    };
-}
+    ) -> ssize_t = if fd::is_connection(fd) => read_at_in_library;
 
-jump! {
     fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t =
-        if table::contains(fd) || spinning::may_poll(fd) => read_in_library;
+        if fd::is_connection(fd) => read_in_library;
 
     fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t =
-        if table::contains(fd) || is_unusual(fd, len, flags) => receive_in_library;
+        if fd::is_connection(fd) => receive_in_library;
 
     /// Hook of `recvfrom`. TCP returns no source address but `AF_UNIX` does, so it is left out.
     fn recvfrom(
         fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int, from: *mut sockaddr,
         from_len: *mut socklen_t,
-    ) -> ssize_t = if table::is_connection(fd) => receive_from_in_library;
+    ) -> ssize_t = if fd::is_connection(fd) => receive_from_in_library;
 
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t =
-        if table::is_connection(fd) => receive_message_in_library;
+        if fd::is_connection(fd) => receive_message_in_library;
 }
 
-/// Performs `read` on a descriptor that may be offloaded or polled first.
+/// Performs `readv` on a connection.
+///
+/// # Safety
+/// As for `readv`.
+#[inline(never)]
+unsafe extern "C-unwind" fn read_vector_in_library(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+) -> ssize_t {
+    // SAFETY: by the caller's contract the list has `count` valid parts, which are writable.
+    let filled = super::dispatch(fd, |socket, fd| unsafe {
+        receive_parts(socket, fd, vector, count, 0)
+    });
+    if let Some(received) = filled {
+        return received;
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    ends::received(fd, unsafe { real::readv(fd, vector, count) })
+}
+
+/// Performs `preadv2` on a connection.
+///
+/// # Safety
+/// As for `preadv2`.
+#[inline(never)]
+unsafe extern "C-unwind" fn read_at_in_library(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    at: off64_t,
+    flags: c_int,
+) -> ssize_t {
+    let filled = super::dispatch(fd, |socket, fd| {
+        let flags = positioned(at, flags)?;
+        // SAFETY: by the caller's contract the list has `count` valid parts, which are writable.
+        unsafe { receive_parts(socket, fd, vector, count, flags) }
+    });
+    if let Some(received) = filled {
+        return received;
+    }
+    // SAFETY: the caller's arguments, unchanged.
+    ends::received(fd, unsafe { real::preadv2(fd, vector, count, at, flags) })
+}
+
+/// # Safety
+/// The list has `count` valid parts, which are writable.
+unsafe fn receive_parts(
+    socket: &Socket,
+    fd: BorrowedFd<'_>,
+    vector: *const iovec,
+    count: c_int,
+    flags: c_int,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller guarantees the list.
+    let mut vector = unsafe { Vector::copy(vector, count) }?;
+    if vector.len() == 0 {
+        // The kernel does not call the socket for an empty list.
+        return Ok(0);
+    }
+    // SAFETY: the caller guarantees that the parts are writable.
+    unsafe { socket.receive(fd, &mut vector, flags) }
+}
+
+/// Performs `read` on a connection, which may be polled first.
 ///
 /// # Safety
 /// As for `read`.
@@ -85,20 +130,14 @@ unsafe extern "C-unwind" fn read_in_library(
         // SAFETY: the caller's arguments; on a socket, `read` is `recv` without flags.
         let call = |flags| unsafe { real::recv(fd, buffer, len, flags) };
         if let Some(received) = spinning::receive(fd, 0, call) {
-            return received;
+            return ends::received(fd, received);
         }
     }
     // SAFETY: the caller's arguments, unchanged.
-    unsafe { real::read(fd, buffer, len) }
+    ends::received(fd, unsafe { real::read(fd, buffer, len) })
 }
 
-/// Returns true for a receive that may poll first, or that `AF_UNIX` performs differently from TCP.
-#[inline]
-fn is_unusual(fd: c_int, len: size_t, flags: c_int) -> bool {
-    len == 0 || local::has_different_flag(flags) || spinning::may_poll(fd)
-}
-
-/// Performs `recv` on a descriptor that may be offloaded, or that [`is_unusual`].
+/// Performs `recv` on a connection, which may be polled first.
 ///
 /// # Safety
 /// As for `recv`.
@@ -123,7 +162,7 @@ unsafe extern "C-unwind" fn receive_in_library(
     if received < 0 && len == 0 && local::is_end_of_wait(fd, flags) {
         return 0;
     }
-    received
+    ends::received(fd, received)
 }
 
 /// Performs `recvfrom` on a connection, which has no source addresses.
@@ -165,7 +204,7 @@ unsafe extern "C-unwind" fn receive_message_in_library(
     if let Some(received) = received {
         return received;
     }
-    if message.is_null() || !table::is_local(fd) {
+    if message.is_null() || !fd::is_local(fd) {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::recvmsg(fd, message, flags) };
     }
@@ -222,7 +261,7 @@ unsafe fn receive_unnamed(fd: c_int, message: &mut msghdr, flags: c_int) -> ssiz
         return 0;
     }
     message.msg_controllen = control_len;
-    received
+    ends::received(fd, received)
 }
 
 /// Writes to a message that there is neither a name nor control data.
@@ -253,10 +292,12 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     });
     // SAFETY: the caller's arguments, unchanged.
     received.unwrap_or_else(|| unsafe {
-        if messages.is_null() || !table::is_local(fd) {
+        if messages.is_null() || !fd::is_local(fd) {
             return real::recvmmsg(fd, messages, count, flags, timeout);
         }
-        receive_from_local(fd, messages, count.min(MESSAGES_MAX), flags, timeout)
+        let count = count.min(MESSAGES_MAX);
+        let received = receive_from_local(fd, messages, count, flags, timeout);
+        ends::received(fd, received as ssize_t) as c_int
     })
 }
 

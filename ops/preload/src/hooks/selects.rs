@@ -14,14 +14,14 @@ use libc::{
 
 use super::waits::{is_plausible_address, ppoll_all, ppoll_now, spec};
 use super::{alias, jump};
+use crate::fd::{self, removals};
 use crate::process::{errno, guard, real};
 use crate::socket::polling;
-use crate::{deferred_removal, table};
 
 /// Returns true if a `select` of this process has work before it sleeps.
 #[inline]
 fn has_work() -> bool {
-    polling::is_in_use() || table::has_listeners() || deferred_removal::is_deferred()
+    polling::is_in_use() || fd::has_listeners() || removals::is_deferred()
 }
 
 jump! {
@@ -48,7 +48,7 @@ unsafe extern "C-unwind" fn select_in_library(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    deferred_removal::make();
+    removals::make();
     if !are_plausible([readable, writable, except]) {
         polling::end_all();
         // SAFETY: the caller's arguments, unchanged.
@@ -62,7 +62,7 @@ unsafe extern "C-unwind" fn select_in_library(
     if is_interrupted {
         return -1;
     }
-    if !table::has_listeners() {
+    if !fd::has_listeners() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::select(count, readable, writable, except, timeout) };
     }
@@ -145,7 +145,7 @@ unsafe extern "C-unwind" fn pselect_in_library(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    deferred_removal::make();
+    removals::make();
     if !are_plausible([readable, writable, except]) {
         polling::end_all();
         // SAFETY: the caller's arguments, unchanged.
@@ -156,7 +156,7 @@ unsafe extern "C-unwind" fn pselect_in_library(
     if unsafe { poll_before_select(count, [readable, writable, except], may_poll) } {
         return -1;
     }
-    if !table::has_listeners() {
+    if !fd::has_listeners() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::pselect(count, readable, writable, except, timeout, mask) };
     }
@@ -241,7 +241,7 @@ impl Sets {
     /// Returns true if the sets contain a listener with an offload protocol next to it.
     fn has_listener(&self) -> bool {
         let mut wanted = self.wanted.iter();
-        wanted.any(|entry| table::is_listener(entry.fd))
+        wanted.any(|entry| fd::is_listener(entry.fd))
     }
 
     /// Waits with `ppoll`, because the counters of listeners may have numbers beyond the sets.

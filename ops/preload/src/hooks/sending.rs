@@ -15,14 +15,14 @@ use rustix::io::Errno;
 
 use super::receiving::{each, parts_of, positioned, room_of};
 use super::{alias, hook, jump};
+use crate::fd;
 use crate::local;
 use crate::process::errno::{self, ToC};
-use crate::process::real;
+use crate::process::{real, restrictions};
 use crate::setup::inheritance;
 use crate::sharing::exposing;
 use crate::socket::Socket;
 use crate::socket::vector::{PARTS_MAX, Vector};
-use crate::{deferred_removal, table};
 
 hook! {
     /// Hook of `pwritev2`, which writes to a stream if the offset is -1.
@@ -41,17 +41,17 @@ hook! {
 
 jump! {
     fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t =
-        if table::is_connection(fd) => write_in_library;
+        if fd::is_connection(fd) => write_in_library;
 
     fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t =
-        if table::is_connection(fd) => send_in_library;
+        if fd::is_connection(fd) => send_in_library;
 
     fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t =
-        if table::is_connection(fd) => write_vector_in_library;
+        if fd::is_connection(fd) => write_vector_in_library;
 
     /// Hook of `sendmsg`. Descriptors that are passed to another process carry bytes from then on.
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t =
-        if table::is_connection(fd) || message.as_ref().is_some_and(has_ignored) =>
+        if fd::is_connection(fd) || message.as_ref().is_some_and(has_ignored) =>
             send_message_in_library;
 }
 
@@ -65,8 +65,17 @@ unsafe extern "C-unwind" fn write_in_library(
     buffer: *const c_void,
     len: size_t,
 ) -> ssize_t {
-    // SAFETY: the caller's arguments; on a socket, `write` is `send` without flags.
-    unsafe { send_in_library(fd, buffer, len, 0) }
+    let call = |socket: &Socket, fd: BorrowedFd<'_>| send_bytes(socket, fd, buffer, len, 0);
+    if let Some(sent) = super::dispatch(fd, call) {
+        return sent;
+    }
+    if restrictions::is_restricted() || !fd::is_local(fd) {
+        // SAFETY: the caller's arguments, unchanged.
+        return unsafe { real::write(fd, buffer, len) };
+    }
+    // SAFETY: the caller's arguments; on a socket, `write` is `send` with flags.
+    let call = |flags| unsafe { real::send(fd, buffer, len, flags) };
+    local::sending::send(fd, 0, || len, call)
 }
 
 /// Performs `send` on a connection.
@@ -86,7 +95,7 @@ unsafe extern "C-unwind" fn send_in_library(
     }
     // SAFETY: the caller's arguments, except for a flag.
     let call = |flags| unsafe { real::send(fd, buffer, len, flags) };
-    match table::is_local(fd) {
+    match fd::is_local(fd) {
         true => local::sending::send(fd, flags, || len, call),
         false => call(flags),
     }
@@ -115,7 +124,8 @@ unsafe extern "C-unwind" fn write_vector_in_library(
         return sent;
     }
     let parts = usize::try_from(count).unwrap_or(0);
-    if !table::is_local(fd) || !(1..=PARTS_MAX).contains(&parts) {
+    let is_named = restrictions::is_restricted() || !(1..=PARTS_MAX).contains(&parts);
+    if is_named || !fd::is_local(fd) {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::writev(fd, vector, count) };
     }
@@ -160,7 +170,7 @@ pub unsafe extern "C-unwind" fn sendto(
 ) -> ssize_t {
     // SAFETY: the caller's arguments, for a connection without the address.
     unsafe {
-        if table::is_connection(fd) {
+        if fd::is_connection(fd) {
             return send(fd, buffer, len, flags);
         }
         real::sendto(fd, buffer, len, flags, to, to_len)
@@ -187,7 +197,7 @@ unsafe extern "C-unwind" fn send_message_in_library(
     // SAFETY: by the caller's contract the message is null or valid.
     match unsafe { message.as_ref() } {
         // SAFETY: as above.
-        Some(message) if table::is_local(fd) => unsafe { send_without_ignored(fd, message, flags) },
+        Some(message) if fd::is_local(fd) => unsafe { send_without_ignored(fd, message, flags) },
         // SAFETY: the caller's arguments, unchanged.
         _ => unsafe {
             expose_passed(message);
@@ -235,7 +245,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
     });
     // SAFETY: the caller's arguments, unchanged.
     sent.unwrap_or_else(|| unsafe {
-        if table::is_local(fd) {
+        if fd::is_local(fd) && !is_sent_as_named(messages, count) {
             let call = |message: *mut msghdr, _| {
                 let sent = send_without_ignored(fd, &*message, flags);
                 usize::try_from(sent).map_err(|_| Errno::from_raw_os_error(errno::get()))
@@ -247,6 +257,17 @@ pub unsafe extern "C-unwind" fn sendmmsg(
         (0..known).for_each(|index| expose_passed(header(index)));
         real::sendmmsg(fd, messages, count, flags)
     })
+}
+
+/// Returns true if the program has restricted its system calls, and no message has parts that TCP
+/// ignores.
+///
+/// # Safety
+/// `messages` is null or has `count` entries.
+unsafe fn is_sent_as_named(messages: *const mmsghdr, count: c_uint) -> bool {
+    // SAFETY: the caller guarantees this many entries.
+    let is_plain = |at: c_uint| unsafe { !has_ignored(&(*messages.add(at as usize)).msg_hdr) };
+    restrictions::is_restricted() && !messages.is_null() && (0..count).all(is_plain)
 }
 
 pub(super) fn send_bytes(
@@ -333,7 +354,6 @@ unsafe fn expose_passed(message: *const msghdr) {
                 for index in 0..len / size_of::<c_int>() {
                     let fd = numbers.add(index).read_unaligned();
                     exposing::expose(fd);
-                    deferred_removal::share(fd);
                     inheritance::withdraw_passed(fd);
                 }
             }

@@ -6,11 +6,11 @@ use std::ffi::{c_int, c_void};
 
 use libc::{pthread_attr_t, pthread_t};
 
-use crate::deferred_removal;
 use crate::events::restarting;
+use crate::fd::{self, removals};
 use crate::process::real::{self, StartRoutine};
 use crate::process::{cancellation, guard, signals_blocked};
-use crate::table::{self, Entry};
+use crate::socket::Socket;
 
 struct Start {
     routine: StartRoutine,
@@ -25,8 +25,9 @@ pub unsafe extern "C" fn pthread_create(
     routine: StartRoutine,
     argument: *mut c_void,
 ) -> c_int {
-    deferred_removal::make();
+    removals::make();
     if !guard::is_inside() {
+        real::on_thread_of_program();
         signals_blocked::on_new_thread();
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::pthread_create(thread, attributes, routine, argument) };
@@ -48,7 +49,8 @@ pub unsafe extern "C" fn thrd_create(
     routine: *const c_void,
     argument: *mut c_void,
 ) -> c_int {
-    deferred_removal::make();
+    removals::make();
+    real::on_thread_of_program();
     signals_blocked::on_new_thread();
     // SAFETY: the caller's arguments, unchanged.
     unsafe { real::thrd_create(thread, routine, argument) }
@@ -68,7 +70,7 @@ extern "C" fn inside(start: *mut c_void) -> *mut c_void {
 pub unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
     // SAFETY: by the caller's contract the thread exists.
     let error = unsafe { real::pthread_cancel(thread) };
-    if error == 0 && (table::has_connections() || table::has_listeners()) {
+    if error == 0 && (fd::has_connections() || fd::has_listeners()) {
         cancellation::record(thread);
         wake_all();
     }
@@ -77,8 +79,8 @@ pub unsafe extern "C" fn pthread_cancel(thread: pthread_t) -> c_int {
 
 fn wake_all() {
     let _inside = guard::enter();
-    for fd in table::within(0, usize::MAX) {
-        if let Some(Entry::Socket(socket)) = table::entry(fd) {
+    for fd in fd::all() {
+        if let Some(socket) = fd::find::<Socket>(fd) {
             socket.observer().wait_queue().wake();
         }
     }

@@ -19,12 +19,13 @@ use libc::{
 };
 
 use super::{alias, jump, unchanged};
+use crate::fd::{self, removals, sets, watches};
 use crate::listener::Listener;
+use crate::local::readiness;
 use crate::local::spinning::{self, Wait};
 use crate::process::{errno, real};
 use crate::setup::offer;
 use crate::socket::polling;
-use crate::{deferred_removal, registrations, table};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn epoll_ctl(
@@ -36,17 +37,14 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     let is_addition = operation == EPOLL_CTL_ADD;
     // SAFETY: the caller's arguments, unchanged.
     unsafe {
-        if polling::is_in_use()
-            || (is_addition && table::has_listeners())
-            || table::needs_library(fd)
-        {
+        if polling::is_in_use() || (is_addition && fd::has_listeners()) || fd::needs_library(fd) {
             return control_in_library(set, operation, fd, event);
         }
         if is_addition {
-            registrations::record_addition(set, fd);
+            sets::record_addition(set, fd);
         }
-        if table::has_local() && table::is_local(fd) {
-            return deferred_removal::control(set, operation, fd, event);
+        if fd::has_local() && fd::is_local(fd) {
+            return watches::control(set, operation, fd, event);
         }
         real::epoll_ctl(set, operation, fd, event)
     }
@@ -66,18 +64,16 @@ unsafe extern "C-unwind" fn control_in_library(
 ) -> c_int {
     polling::end_all();
     if operation == EPOLL_CTL_ADD {
-        if table::has_listeners() {
+        if fd::has_listeners() {
             offer::take_over(fd);
         }
-        registrations::record_addition(set, fd);
+        sets::record_addition(set, fd);
     }
-    match table::find_listener(fd) {
+    match Listener::of(fd) {
         // SAFETY: the caller's arguments, unchanged.
         Some(listener) => unsafe { control_listener(set, operation, fd, event, &listener) },
         // SAFETY: the caller's arguments, unchanged.
-        None if table::is_local(fd) => unsafe {
-            deferred_removal::control(set, operation, fd, event)
-        },
+        None if fd::is_local(fd) => unsafe { watches::control(set, operation, fd, event) },
         // SAFETY: the caller's arguments, unchanged.
         None => unchanged(fd, || unsafe { real::epoll_ctl(set, operation, fd, event) }),
     }
@@ -101,9 +97,9 @@ unsafe fn control_listener(
     let wanted = wanted.as_ref();
     // SAFETY: the table has an entry for the number, so it is not negative.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    let one_shot = wanted.filter(|event| registrations::is_one_shot(event));
+    let one_shot = wanted.filter(|event| sets::is_one_shot(event));
     let joint = one_shot.and_then(|_| listener.obtain_joint(socket));
-    let mut disarmed = one_shot.map(registrations::disarmed_event);
+    let mut disarmed = one_shot.map(sets::disarmed_event);
     let own = match (&mut disarmed, joint) {
         (Some(disarmed), Some(_)) => ptr::from_mut(disarmed),
         _ => event,
@@ -114,10 +110,10 @@ unsafe fn control_listener(
         return result;
     }
     let why = errno::get();
-    let arrival = wanted.map(registrations::arrival_event);
+    let arrival = wanted.map(sets::arrival_event);
     let is_new = match (joint, listener.joint().get()) {
         (Some(joint), _) => {
-            registrations::record_watched(joint);
+            sets::record_watched(joint);
             control(set, operation, joint, arrival)
         }
         (None, Some(unused)) if operation != EPOLL_CTL_ADD => control(set, operation, unused, None),
@@ -125,6 +121,9 @@ unsafe fn control_listener(
     };
     // With a joint descriptor, the others are in the set only before a change to `EPOLLONESHOT`.
     if joint.is_none() || (is_new && operation == EPOLL_CTL_MOD) {
+        if arrival.is_some() {
+            listener.on_awaited();
+        }
         for pending in listener.pending() {
             let arrival = arrival.filter(|_| joint.is_none());
             control(set, operation, pending.as_raw_fd(), arrival);
@@ -175,7 +174,7 @@ fn control(set: c_int, operation: c_int, fd: c_int, event: Option<epoll_event>) 
 pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
     // SAFETY: the call takes no pointers.
     let made = unsafe { real::epoll_create(size) };
-    deferred_removal::record_set(made);
+    fd::on_set_made(made);
     made
 }
 
@@ -184,15 +183,15 @@ pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
 pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: the call takes no pointers.
     let made = unsafe { real::epoll_create1(flags) };
-    deferred_removal::record_set(made);
+    fd::on_set_made(made);
     made
 }
 
 /// Returns true if waits of this process may have work before they sleep: polls, or a removal that
-/// the kernel has not seen.
+/// the kernel has not seen; or after it: events of connections within the host.
 #[inline]
-fn has_work() -> bool {
-    polling::is_in_use() || spinning::is_on() || deferred_removal::is_deferred()
+pub(super) fn has_work() -> bool {
+    polling::is_in_use() || fd::has_local() || removals::is_deferred()
 }
 
 jump! {
@@ -210,11 +209,11 @@ jump! {
     ) -> c_int = if has_work() => epoll_pwait2_in_library;
 
     fn poll(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int =
-        if has_work() || table::has_listeners() => poll_in_library;
+        if has_work() || fd::has_listeners() => poll_in_library;
 
     fn ppoll(
         set: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t,
-    ) -> c_int = if has_work() || table::has_listeners() => ppoll_in_library;
+    ) -> c_int = if has_work() || fd::has_listeners() => ppoll_in_library;
 }
 
 /// Performs `epoll_wait`, and may poll before it sleeps.
@@ -222,21 +221,25 @@ jump! {
 /// # Safety
 /// As for `epoll_wait`.
 #[inline(never)]
-unsafe extern "C-unwind" fn epoll_wait_in_library(
+pub(super) unsafe extern "C-unwind" fn epoll_wait_in_library(
     set: c_int,
     events: *mut epoll_event,
     most: c_int,
     timeout: c_int,
 ) -> c_int {
-    deferred_removal::make();
+    removals::make();
     // SAFETY: the caller's arguments, except for the timeout.
     let ask = || unsafe { epoll_now(set, events, most) };
-    if let Some(ready) = polling::before_wait(is_long(timeout), ask) {
-        return ready;
-    }
-    // SAFETY: the caller's arguments, unchanged.
-    let call = || unsafe { real::epoll_wait(set, events, most, timeout) };
-    spinning::await_set(Wait::of(timeout), ask).unwrap_or_else(call)
+    let call = |left: Option<Duration>| {
+        let timeout = left.map_or(timeout, milliseconds);
+        polling::before_wait(is_long(timeout), ask)
+            .or_else(|| spinning::await_set(Wait::of(timeout), ask))
+            // SAFETY: the caller's arguments, except for the timeout.
+            .unwrap_or_else(|| unsafe { real::epoll_wait(set, events, most, timeout) })
+    };
+    let whole = || u64::try_from(timeout).ok().map(Duration::from_millis);
+    // SAFETY: the kernel writes the events that it counts.
+    unsafe { readiness::epoll(set, events, begun(timeout), whole, call) }
 }
 
 /// Performs `epoll_pwait`, and may poll before it sleeps.
@@ -244,23 +247,29 @@ unsafe extern "C-unwind" fn epoll_wait_in_library(
 /// # Safety
 /// As for `epoll_pwait`.
 #[inline(never)]
-unsafe extern "C-unwind" fn epoll_pwait_in_library(
+pub(super) unsafe extern "C-unwind" fn epoll_pwait_in_library(
     set: c_int,
     events: *mut epoll_event,
     most: c_int,
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    deferred_removal::make();
+    removals::make();
     // SAFETY: the caller's arguments, except for the timeout.
     let ask = || unsafe { epoll_now(set, events, most) };
-    if let Some(ready) = polling::before_wait(is_long(timeout) && mask.is_null(), ask) {
-        return ready;
-    }
-    let wait = Wait::of(timeout).filter(|_| mask.is_null());
-    // SAFETY: the caller's arguments, unchanged.
-    let call = || unsafe { real::epoll_pwait(set, events, most, timeout, mask) };
-    spinning::await_set(wait, ask).unwrap_or_else(call)
+    let call = |left: Option<Duration>| {
+        let timeout = left.map_or(timeout, milliseconds);
+        polling::before_wait(is_long(timeout) && mask.is_null(), ask)
+            .or_else(|| {
+                let wait = Wait::of(timeout).filter(|_| mask.is_null());
+                spinning::await_set(wait, ask)
+            })
+            // SAFETY: the caller's arguments, except for the timeout.
+            .unwrap_or_else(|| unsafe { real::epoll_pwait(set, events, most, timeout, mask) })
+    };
+    let whole = || u64::try_from(timeout).ok().map(Duration::from_millis);
+    // SAFETY: the kernel writes the events that it counts.
+    unsafe { readiness::epoll(set, events, begun(timeout), whole, call) }
 }
 
 /// Performs `epoll_pwait2`, and may poll before it sleeps.
@@ -268,24 +277,41 @@ unsafe extern "C-unwind" fn epoll_pwait_in_library(
 /// # Safety
 /// As for `epoll_pwait2`.
 #[inline(never)]
-unsafe extern "C-unwind" fn epoll_pwait2_in_library(
+pub(super) unsafe extern "C-unwind" fn epoll_pwait2_in_library(
     set: c_int,
     events: *mut epoll_event,
     most: c_int,
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    deferred_removal::make();
+    removals::make();
     // SAFETY: the caller's arguments, except for the timeout.
     let ask = || unsafe { epoll_now(set, events, most) };
-    if let Some(ready) = polling::before_wait(timeout.is_null() && mask.is_null(), ask) {
-        return ready;
-    }
-    // The timeout is not read, because only the kernel can check that the pointer is valid.
-    let wait = (timeout.is_null() && mask.is_null()).then_some(Wait::Long);
-    // SAFETY: the caller's arguments, unchanged.
-    let call = || unsafe { real::epoll_pwait2(set, events, most, timeout, mask) };
-    spinning::await_set(wait, ask).unwrap_or_else(call)
+    let call = |left: Option<Duration>| {
+        let left = left.map(spec);
+        let timeout = left.as_ref().map_or(timeout, ptr::from_ref);
+        // The timeout is not read, because only the kernel can check that the pointer is valid.
+        let is_endless = timeout.is_null() && mask.is_null();
+        polling::before_wait(is_endless, ask)
+            .or_else(|| spinning::await_set(is_endless.then_some(Wait::Long), ask))
+            // SAFETY: the caller's arguments, or a local timeout.
+            .unwrap_or_else(|| unsafe { real::epoll_pwait2(set, events, most, timeout, mask) })
+    };
+    let begun = (!timeout.is_null()).then(Instant::now);
+    // SAFETY: the caller's timeout is null or valid, because the kernel has accepted it.
+    let whole = || unsafe { timeout.as_ref() }.and_then(duration);
+    // SAFETY: the kernel writes the events that it counts.
+    unsafe { readiness::epoll(set, events, begun, whole, call) }
+}
+
+/// Returns the present time for a wait that ends by its timeout in milliseconds.
+fn begun(timeout: c_int) -> Option<Instant> {
+    (timeout > 0).then(Instant::now)
+}
+
+/// Converts a time to a timeout in milliseconds, which is not shorter.
+fn milliseconds(time: Duration) -> c_int {
+    c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
 }
 
 /// The size of the kernel's signal mask in bytes.
@@ -333,7 +359,7 @@ pub(super) unsafe fn ppoll_now(set: *mut pollfd, count: nfds_t) -> c_int {
 /// Returns true for a result of polls that a wait can return. Only [`ppoll_all`] also asks for the
 /// offloaded connections of listeners; it finds the polled events again.
 fn is_complete(ready: &c_int) -> bool {
-    *ready < 0 || !table::has_listeners()
+    *ready < 0 || !fd::has_listeners()
 }
 
 /// Performs `poll` on a set that may contain listeners, and may poll before it sleeps.
@@ -346,7 +372,19 @@ unsafe extern "C-unwind" fn poll_in_library(
     count: nfds_t,
     timeout: c_int,
 ) -> c_int {
-    deferred_removal::make();
+    removals::make();
+    let call = |set, left: Option<Duration>| {
+        // SAFETY: the caller's arguments, or a local set of the same size.
+        unsafe { poll_with_listeners(set, count, left.map_or(timeout, milliseconds)) }
+    };
+    let whole = || u64::try_from(timeout).ok().map(Duration::from_millis);
+    // SAFETY: the caller's set.
+    unsafe { readiness::poll(set, count, begun(timeout), whole, call) }
+}
+
+/// # Safety
+/// As for `poll`.
+unsafe fn poll_with_listeners(set: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the kernel checks that the set is readable.
     let ask = || unsafe { ppoll_now(set, count) };
     let polled = polling::before_wait(is_long(timeout), ask)
@@ -355,7 +393,7 @@ unsafe extern "C-unwind" fn poll_in_library(
     if let Some(ready) = polled.filter(is_complete) {
         return ready;
     }
-    if !table::has_listeners() {
+    if !fd::has_listeners() {
         // SAFETY: the caller's arguments, unchanged.
         return unsafe { real::poll(set, count, timeout) };
     }
@@ -376,15 +414,22 @@ unsafe extern "C-unwind" fn ppoll_in_library(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    deferred_removal::make();
-    // SAFETY: the kernel checks that the set is readable.
-    let ask = || unsafe { ppoll_now(set, count) };
-    let polled = polling::before_wait(timeout.is_null() && mask.is_null(), ask);
-    if let Some(ready) = polled.filter(is_complete) {
-        return ready;
-    }
-    // SAFETY: the caller's arguments, unchanged.
-    unsafe { ppoll_all(set, count, timeout, mask) }
+    removals::make();
+    let call = |set, left: Option<Duration>| {
+        let left = left.map(spec);
+        let timeout = left.as_ref().map_or(timeout, ptr::from_ref);
+        // SAFETY: the kernel checks that the set is readable.
+        let ask = || unsafe { ppoll_now(set, count) };
+        polling::before_wait(timeout.is_null() && mask.is_null(), ask)
+            .filter(is_complete)
+            // SAFETY: the caller's arguments, or a local set of the same size and a local timeout.
+            .unwrap_or_else(|| unsafe { ppoll_all(set, count, timeout, mask) })
+    };
+    let begun = (!timeout.is_null()).then(Instant::now);
+    // SAFETY: the caller's timeout is null or valid, because the kernel has accepted it.
+    let whole = || unsafe { timeout.as_ref() }.and_then(duration);
+    // SAFETY: the caller's set.
+    unsafe { readiness::poll(set, count, begun, whole, call) }
 }
 
 /// Performs `ppoll` on a set that may contain listeners.
@@ -400,7 +445,7 @@ pub(super) unsafe fn ppoll_all(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    if table::has_listeners() && !set.is_null() {
+    if fd::has_listeners() && !set.is_null() {
         // SAFETY: the caller's arguments, unchanged.
         unsafe { ppoll_wide(set, count, timeout, mask) }
     } else {
@@ -491,7 +536,7 @@ impl ExtendedSet {
         }
         // SAFETY: the caller or the kernel guarantees that this many entries are readable.
         let entry = |at| unsafe { set.add(at).read_unaligned() };
-        if !(0..own).any(|at| table::is_listener(entry(at).fd)) {
+        if !(0..own).any(|at| fd::is_listener(entry(at).fd)) {
             return None;
         }
         let used = (0..own).map(|at| (at, entry(at)));
@@ -501,7 +546,7 @@ impl ExtendedSet {
         let mut owners = Vec::new();
         for (at, listener) in &listeners {
             let events = all[*at].events & (POLLIN | POLLRDNORM);
-            for pending in listener.pending() {
+            for pending in listener.awaited() {
                 all.push(watched(pending, events));
                 owners.push((*at, Arc::clone(listener)));
             }
@@ -591,12 +636,12 @@ fn watched(fd: impl AsRawFd, events: i16) -> pollfd {
 /// service that ended at an `exec` is begun again.
 fn listeners_of(set: &[pollfd]) -> Vec<(usize, Arc<Listener>)> {
     let find = |fd| {
-        let listener = table::find_listener(fd)?;
+        let listener = Listener::of(fd)?;
         if !listener.lacks_service() {
             return Some(listener);
         }
         offer::take_over(fd);
-        table::find_listener(fd)
+        Listener::of(fd)
     };
     let all = set.iter().enumerate();
     let listeners = all.filter_map(|(at, entry)| Some((at, find(entry.fd)?)));

@@ -20,14 +20,13 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
-use crate::deferred_removal;
 use crate::events::{EventHandler, event_thread};
+use crate::fd::{self, Operations as _};
 use crate::process::{self, errno, guard};
 use crate::setup::inheritance;
 use crate::sharing::exposing;
 use crate::socket::Socket;
 use crate::switch;
-use crate::table::{self, Entry};
 
 /// The time after which an `exec` whose return no hook sees counts as failed, so that the old
 /// program's connections resume. Under load, an `exec` may need most of this time.
@@ -41,26 +40,26 @@ pub(crate) struct PendingExec(Vec<(i32, Arc<Socket>)>);
 
 /// Prepares an `exec` that passes on this program's environment, and so this library.
 pub(crate) fn prepare() -> PendingExec {
-    inheritance::keep_over_exec(true);
+    inheritance::keep_over_exec();
     prepare_own()
 }
 
 /// Prepares the connections for an `exec`.
 pub(crate) fn prepare_own() -> PendingExec {
-    deferred_removal::share_sets();
+    fd::share_sets();
     if !process::owns_table() {
         // The child of a `vfork`: the parent continues, and carries the connections that the child
         // keeps.
         exposing::expose_connections();
         return PendingExec(Vec::new());
     }
-    if !table::has_connections() {
+    if !fd::has_connections() {
         return PendingExec(Vec::new());
     }
     let _inside = guard::enter();
-    table::within(0, usize::MAX).for_each(table::settle);
+    fd::all().for_each(fd::settle);
     let own: Vec<_> = own().collect();
-    table::within(0, usize::MAX)
+    fd::all()
         .filter(|fd| !own.iter().any(|(one, _)| one == fd))
         .for_each(exposing::expose_if_kept);
     for (fd, socket) in &own {
@@ -112,9 +111,9 @@ pub(crate) fn prepare_unseen() {
 /// Returns the connections that this process carries, and not those that its parent carried when it
 /// forked.
 fn own() -> impl Iterator<Item = (i32, Arc<Socket>)> {
-    table::within(0, usize::MAX).filter_map(|fd| match table::entry(fd) {
-        Some(Entry::Socket(socket)) if socket.is_of_this_process() => Some((fd, socket)),
-        _ => None,
+    fd::all().filter_map(|fd| {
+        let socket = fd::find::<Socket>(fd)?;
+        socket.is_of_this_process().then_some((fd, socket))
     })
 }
 

@@ -15,10 +15,12 @@ use host::stand_in::{self, Flags, LibraryEnd, Signals};
 use ops::OffloadProtocol;
 
 use crate::events;
+use crate::fd::{self, Operations as _};
+use crate::listener::Listener;
 use crate::process::{self, guard, termination};
+use crate::socket::relay_client::RelayClient;
 use crate::socket::{self, Socket, relay};
-use crate::table::{self, Entry};
-use crate::{numbers, switch};
+use crate::switch;
 
 /// The time by which a peer that receives nothing may delay the end of a process. Bytes that the
 /// peer has not received by then are lost; the kernel's TCP would keep them.
@@ -78,7 +80,7 @@ pub(crate) fn before_end() {
 fn has_work() -> bool {
     switch::made().is_some()
         && process::owns_table()
-        && (socket::were_made() || table::within(0, usize::MAX).any(ends_with_process))
+        && (socket::were_made() || fd::all().any(ends_with_process))
 }
 
 /// Closes the connections that end with the process, and waits until the protocols have delivered
@@ -98,23 +100,19 @@ extern "C" fn finish() {
 }
 
 fn close_all() {
-    for fd in table::within(0, usize::MAX) {
-        let entry = table::entry(fd);
-        let held = match &entry {
-            Some(Entry::Socket(socket)) if is_held_here(socket) => Some(socket),
-            _ => None,
-        };
-        let ended = match held {
+    for fd in fd::all() {
+        let held = fd::find::<Socket>(fd).filter(|socket| is_held_here(socket));
+        let ended = match &held {
             Some(socket) => {
                 // Threads that wait for the descriptor would see a hang-up.
                 socket.observer().freeze();
-                table::end_connection(fd)
+                fd::end_connection(fd)
             }
-            None if ends_with_process(fd) => table::remove(fd),
+            None if ends_with_process(fd) => fd::remove(fd),
             None => None,
         };
         if let Some(entry) = ended {
-            let _ = numbers::release(entry);
+            let _ = fd::release(entry);
         }
         if let Some(socket) = held {
             // Threads that sleep in a call are held from now on.
@@ -137,7 +135,7 @@ fn settle_all() {
 
 /// Returns true if the socket is more than descriptors, which the kernel closes.
 fn ends_with_process(fd: c_int) -> bool {
-    table::contains(fd) || table::find_listener(fd).is_some_and(|it| it.service().is_some())
+    fd::contains(fd) || Listener::of(fd).is_some_and(|it| it.service().is_some())
 }
 
 /// Waits before the end of the process until other processes have finished with its connections.
@@ -145,7 +143,9 @@ fn ends_with_process(fd: c_int) -> bool {
 /// There is no bound: a process that carries connections for other processes ends when the last of
 /// them ends, or by a signal.
 pub(crate) fn await_other_processes() {
-    if process::owns_table() && run(HANDLER_PATIENCE, close_shared) {
+    // A process that only uses the connections of others makes no system call here, which its
+    // filter of `seccomp` might refuse. The kernel closes its descriptors.
+    if process::owns_table() && relay::is_needed() && run(HANDLER_PATIENCE, close_shared) {
         relay::await_last();
     }
 }
@@ -154,23 +154,18 @@ pub(crate) fn await_other_processes() {
 /// socket without any event: other threads may use them, and none may get `EBADF`.
 fn close_shared() {
     let mut without_events = None;
-    for fd in table::within(0, usize::MAX) {
-        let Some(entry) = table::entry(fd) else {
-            continue;
-        };
-        let is_shared = match &entry {
-            Entry::Socket(socket) => socket.observer().relay().is_some(),
-            Entry::RelayClient(_) => true,
-            Entry::Listener(_) | Entry::Local(_) | Entry::Listed(_) | Entry::Undecided(_) => false,
-        };
-        if is_shared && let Some(gone) = table::remove(fd) {
+    for fd in fd::all() {
+        let own = fd::find::<Socket>(fd);
+        let is_shared = own.is_some_and(|socket| socket.observer().relay().is_some())
+            || fd::find::<RelayClient>(fd).is_some();
+        if is_shared && let Some(gone) = fd::remove(fd) {
             // The relay is notified that no descriptor of this process refers to it.
-            let _ = numbers::release(gone);
+            let _ = fd::release(gone);
             let other = without_events.get_or_insert_with(socket_without_events);
             let flags = Flags::default();
             let replaced = other
                 .as_ref()
-                .map(|(it, _)| numbers::replace(it, fd, flags));
+                .map(|(it, _)| fd::replace_object(it, fd, flags));
             if !matches!(replaced, Some(Ok(()))) {
                 // SAFETY: the number is the program's, and the end of the process would close it as
                 // well.

@@ -12,22 +12,24 @@ use std::ptr;
 use std::sync::{Arc, MutexGuard};
 
 use ops::PortMapperLock;
+use rustix::io::Errno;
 
+use crate::fd::{self, Entry};
 use crate::lifecycle::exiting;
 use crate::listener::{InheritedListener, Listener};
 use crate::process::signals_blocked::SignalsBlocked;
 use crate::process::{self, errno, guard};
+use crate::setup::doorkeeper::{self, Bridges};
 use crate::setup::offer;
 use crate::sharing::share;
 use crate::socket::Socket;
 use crate::socket::identity::{Identity, IdentityCopy};
+use crate::socket::local::LocalSocket;
 use crate::socket::polling;
 use crate::socket::relay::{self, SharedLock};
 use crate::socket::relay_client::RelayClient;
 use crate::socket::shared_state::SharedStateRef;
-use crate::table::{self, Entry};
-use crate::tcp::made;
-use crate::{deferred_removal, events, observing, switch};
+use crate::{events, observing, switch};
 
 /// Registers the handlers that run around a `fork`. Called before the first entry.
 pub(super) fn register() {
@@ -49,14 +51,13 @@ pub(crate) struct Forking {
 /// connection is done here and not in the `pthread_atfork` handlers: the handlers of libraries that
 /// a protocol has loaded run before ours and take locks, for which this thread would wait for ever.
 pub(crate) fn before_fork() -> Forking {
-    deferred_removal::share_sets();
+    fd::on_forked();
     if process::is_vforked() {
         return Forking {
             _guards: Vec::new(),
             _signals_blocked: None,
         };
     }
-    made::share_all();
     // A signal handler that interrupts this work and forks would wait for the interrupted thread.
     let signals_blocked = SignalsBlocked::begin();
     if process::has_owner() {
@@ -78,7 +79,12 @@ pub(crate) fn before_fork() -> Forking {
 /// The C library does not lock its allocator for such a child. The allocator is in use at that
 /// moment only if another thread frees memory of the calling thread.
 pub(crate) fn fork_by_number(call: impl FnOnce() -> c_long) -> c_long {
-    let _forking = before_fork();
+    let forking = before_fork();
+    if let Err(error) = forking.check() {
+        drop(forking);
+        errno::set(error.raw_os_error());
+        return -1;
+    }
     let is_prepared = !FORK_STATE.get().is_null();
     let made = call();
     if made == 0 && is_prepared {
@@ -87,6 +93,18 @@ pub(crate) fn fork_by_number(call: impl FnOnce() -> c_long) -> c_long {
         in_child();
     }
     made
+}
+
+impl Forking {
+    /// Returns `ENOMEM`, as `fork` does, if the child could not use a connection.
+    pub(crate) fn check(&self) -> Result<(), Errno> {
+        // SAFETY: `prepare` made the box on this thread, which frees it when the fork is done.
+        let state = unsafe { FORK_STATE.get().as_ref() };
+        match state.is_some_and(|state| state.lacks_memory) {
+            true => Err(Errno::NOMEM),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Drop for Forking {
@@ -99,10 +117,10 @@ impl Drop for Forking {
 }
 
 extern "C" fn before() {
-    deferred_removal::share_sets();
+    fd::share_sets();
     if FORK_STATE.get().is_null() {
         // No hook was called for this fork.
-        made::share_all();
+        fd::on_forked();
         prepare();
     }
 }
@@ -112,7 +130,8 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    table::unlock_after_fork();
+    fd::unlock_after_fork();
+    host::descriptors::forget_own_numbers();
     process::own_table_in_child();
     events::reset_after_fork();
     relay::reset_after_fork();
@@ -134,6 +153,9 @@ struct ForkState {
     listeners: Vec<InheritedListener>,
     /// The program's descriptors, each with the index of its listener.
     listener_numbers: Vec<(c_int, usize)>,
+    /// True if there is no memory to share a connection. The child could send bytes into the
+    /// socket pair that nobody receives.
+    lacks_memory: bool,
     /// The descriptors that the child must close, because only the owner may hold them.
     withheld: Vec<RawFd>,
     /// The locks that keep these descriptors open until the fork is done.
@@ -142,6 +164,7 @@ struct ForkState {
 
 struct Sources {
     _relays: SharedLock,
+    _bridges: Option<MutexGuard<'static, Bridges>>,
     _mapper: Option<PortMapperLock<'static>>,
 }
 
@@ -162,28 +185,27 @@ fn prepare() {
     let mut state = ForkState::default();
     let mut known = HashMap::new();
     let mut known_listeners = HashMap::new();
-    for fd in table::within(0, usize::MAX) {
+    for fd in fd::all() {
         // A listener that this program has inherited over an `exec` and not used is not offered.
-        if table::find_listener(fd).is_some_and(|it| !it.lacks_service()) {
+        if Listener::of(fd).is_some_and(|it| !it.lacks_service()) {
             offer::take_over(fd);
         }
-        table::settle(fd);
-        let (key, inherited) = match table::entry(fd) {
-            Some(Entry::Socket(socket)) => (address(&socket), ForkState::of_owner(&socket)),
-            Some(Entry::RelayClient(client)) => {
-                let inherited = InheritedSocket {
-                    copied: client.identity().copied(),
-                    shared_state: client.shared_state(),
-                };
-                (address(&client), Some(inherited))
-            }
-            Some(Entry::Listener(listener)) => {
+        fd::settle(fd);
+        let (key, inherited) = if let Some(socket) = fd::find::<Socket>(fd) {
+            (address(&socket), state.of_owner(&socket))
+        } else if let Some(client) = fd::find::<RelayClient>(fd) {
+            let inherited = InheritedSocket {
+                copied: client.identity().copied(),
+                shared_state: client.shared_state(),
+            };
+            (address(&client), Some(inherited))
+        } else {
+            if let Some(listener) = Listener::of(fd) {
                 state.of_listener(fd, &listener, &mut known_listeners);
-                continue;
             }
-            Some(Entry::Local(_) | Entry::Listed(_) | Entry::Undecided(_)) | None => continue,
+            continue;
         };
-        // In the child, a connection that cannot be shared is a socket pair without an entry.
+        // A connection that has broken needs no entry in the child.
         let Some(inherited) = inherited else { continue };
         let index = *known.entry(key).or_insert_with(|| {
             state.connections.push(inherited);
@@ -193,11 +215,15 @@ fn prepare() {
     }
     let relays = relay::lock();
     state.withheld.extend(relays.withheld());
+    let bridges = doorkeeper::lock();
+    let of_bridges = bridges.iter().flat_map(|all| all.descriptors());
+    state.withheld.extend(of_bridges);
     let mapper = switch::made().map(|switch| switch.lock_port_mapper());
     let of_mapper = mapper.iter().flat_map(PortMapperLock::descriptors);
     state.withheld.extend(of_mapper);
     state.sources = Some(Sources {
         _relays: relays,
+        _bridges: bridges,
         _mapper: mapper,
     });
     FORK_STATE.set(Box::into_raw(Box::new(state)));
@@ -208,8 +234,14 @@ fn address<T>(of: &Arc<T>) -> usize {
 }
 
 impl ForkState {
-    fn of_owner(socket: &Arc<Socket>) -> Option<InheritedSocket> {
-        let relay = share(socket).ok()?;
+    fn of_owner(&mut self, socket: &Arc<Socket>) -> Option<InheritedSocket> {
+        let relay = match share(socket) {
+            Ok(relay) => relay,
+            Err(error) => {
+                self.lacks_memory |= error == Errno::NOMEM;
+                return None;
+            }
+        };
         Some(InheritedSocket {
             copied: socket.identity().copied(),
             shared_state: Some(relay.shared_state()),
@@ -259,7 +291,7 @@ fn inherit() {
     let connections: Vec<Arc<RelayClient>> =
         state.connections.into_iter().map(relay_client).collect();
     for (fd, index) in state.connection_numbers {
-        replace(fd, Entry::RelayClient(connections[index].clone()));
+        fd::store_in_child(fd, Arc::clone(&connections[index]) as Entry);
     }
     let listeners: Vec<Arc<Listener>> = state
         .listeners
@@ -267,7 +299,7 @@ fn inherit() {
         .map(|copied| Arc::new(Listener::inherited(copied)))
         .collect();
     for (fd, index) in state.listener_numbers {
-        replace(fd, Entry::Listener(listeners[index].clone()));
+        fd::store_in_child(fd, Arc::clone(&listeners[index]) as Entry);
     }
 }
 
@@ -275,14 +307,14 @@ fn inherit() {
 /// of the child would unlock it. Options that the parent stored there have their default values in
 /// the child.
 fn renew_locked() {
-    if !table::has_local() {
+    if !fd::has_local() {
         return;
     }
-    for fd in table::within(0, usize::MAX).filter(|fd| table::is_local(*fd)) {
-        if let Some(Entry::Local(socket)) = table::entry(fd)
+    for fd in fd::all().filter(|fd| fd::is_local(*fd)) {
+        if let Some(socket) = fd::find::<LocalSocket>(fd)
             && !socket.is_unlocked()
         {
-            replace(fd, Entry::Local(Arc::default()));
+            fd::store_in_child(fd, Arc::<LocalSocket>::default());
         }
     }
 }
@@ -290,17 +322,9 @@ fn renew_locked() {
 /// Makes plain descriptors of the sockets that another thread of the parent is connecting, because
 /// the child has no part in their connections.
 fn forget_undecided() {
-    let undecided = |fd: &c_int| table::undecided(*fd).is_some();
-    table::within(0, usize::MAX)
-        .filter(undecided)
-        .for_each(table::forget_copied);
-}
-
-/// Replaces an entry. The former entry is not dropped, because its parts belong to the parent.
-fn replace(fd: c_int, entry: Entry) {
-    if let Ok(Some(before)) = table::insert(fd, entry) {
-        std::mem::forget(before);
-    }
+    fd::all()
+        .filter(|fd| fd::is_connecting(*fd))
+        .for_each(fd::forget_copied);
 }
 
 fn relay_client(inherited: InheritedSocket) -> Arc<RelayClient> {

@@ -6,8 +6,10 @@ use std::ffi::{CStr, c_char, c_int};
 
 use crate::lifecycle::{exiting, forking};
 use crate::local::spinning;
-use crate::process;
+use crate::process::{self, last_thread};
 use crate::setup::inheritance;
+use crate::sharing::exposing;
+use crate::socket::relay;
 
 /// Run before `main`, with the arguments of `main`.
 #[used]
@@ -20,8 +22,11 @@ extern "C" fn begin(count: c_int, words: *const *const c_char) {
         // overwritten yet.
         unsafe { CStr::from_ptr(*words) }
     });
+    host::clock::find();
+    last_thread::begin();
     process::begin(called, forking::register);
     exiting::begin();
     spinning::begin();
+    relay::on_bytes(exposing::on_bytes);
     inheritance::adopt_inherited();
 }

@@ -4,15 +4,21 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use host::descriptors::{OwnDescriptor, raise};
 use host::locks::IgnorePoison as _;
+use ops::netlink::NetStack;
 use ops::{KernelConnection, KernelService, KernelSockets};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags};
-use rustix::net::{Shutdown, SocketFlags, sockopt};
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{Shutdown, SocketFlags};
 
+use crate::events::event_thread;
+use crate::process::real;
+use crate::switch;
 use crate::tcp::carried::{self, Carried};
 use crate::tcp::kept::Kept;
 use crate::tcp::names::Family;
@@ -24,16 +30,68 @@ pub(crate) struct KernelProtocol {
     pub(crate) name: &'static str,
 }
 
+/// The time limit for sends that marks a listener which an executed program uses. It has no effect
+/// on a listener.
+const MARK: Duration = Duration::from_secs(1);
+
 pub(crate) struct KernelListener {
     socket: OwnDescriptor,
     protocol: KernelProtocol,
+    /// The use of the listener by the event thread, once that has begun.
+    doorway: OnceLock<Arc<Doorway>>,
     /// The service, once a connection was accepted.
     service: OnceLock<KernelService>,
+    /// The network stack of the listener's namespace, once a connection was accepted.
+    stack: OnceLock<&'static NetStack>,
+    /// True until the first use by an executed program.
+    needs_mark: AtomicBool,
     /// True once a process has shut the listener down to withdraw the offer.
     is_withdrawn: AtomicBool,
     /// The options that accepted connections inherit, and the value of `carried::changes` when the
     /// options were read.
     carried: Mutex<Option<(u64, Carried)>>,
+}
+
+/// The use of a kernel listener by the event thread. The drop of the listener ends it first, so
+/// that the event thread holds no descriptor when the program's `close` returns.
+pub(crate) struct Doorway {
+    /// The descriptor and the service; `None` once the listener is dropped.
+    open: Mutex<Option<(RawFd, KernelService)>>,
+    protocol: KernelProtocol,
+    stack: Option<&'static NetStack>,
+}
+
+impl Doorway {
+    /// Runs `work` while the listener exists. `work` must not drop the listener.
+    pub(crate) fn with<R>(
+        &self,
+        work: impl FnOnce(BorrowedFd<'_>, KernelService) -> R,
+    ) -> Option<R> {
+        let open = self.open.lock().ignore_poison();
+        let (socket, service) = (*open)?;
+        // SAFETY: the drop of the listener waits for the lock before it closes the descriptor.
+        Some(work(unsafe { BorrowedFd::borrow_raw(socket) }, service))
+    }
+
+    /// Accepts a connection, without the options of the TCP listener.
+    pub(crate) fn accept(&self) -> Option<Result<Option<KernelConnection>, Errno>> {
+        let sockets = self.protocol.sockets;
+        let flags = SocketFlags::CLOEXEC;
+        self.with(|socket, service| sockets.accept(socket, service, flags, self.stack))
+    }
+
+    /// Returns true if an executed program uses the listener.
+    pub(crate) fn is_marked(&self) -> bool {
+        let limit = self.with(|socket, _| sockopt::socket_timeout(socket, Timeout::Send));
+        matches!(limit, Some(Ok(Some(_))))
+    }
+
+    /// Refuses new connections in all processes.
+    pub(crate) fn withdraw(&self) {
+        self.with(|socket, _| {
+            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        });
+    }
 }
 
 impl KernelListener {
@@ -46,7 +104,10 @@ impl KernelListener {
         Self {
             socket: OwnDescriptor::from(socket),
             protocol,
+            doorway: OnceLock::new(),
             service: OnceLock::new(),
+            stack: OnceLock::new(),
+            needs_mark: AtomicBool::new(false),
             is_withdrawn: AtomicBool::new(false),
             carried: Mutex::default(),
         }
@@ -66,7 +127,7 @@ impl KernelListener {
     ) -> Result<Option<(KernelConnection, Kept)>, Errno> {
         let accepted = self.service().and_then(|service| {
             let sockets = self.protocol.sockets;
-            sockets.accept(self.as_fd(), service, flags)
+            sockets.accept(self.as_fd(), service, flags, self.stack(socket))
         });
         let accepted = match accepted {
             Err(_) if self.is_lost() => {
@@ -95,8 +156,42 @@ impl KernelListener {
         Ok(*self.service.get_or_init(|| service))
     }
 
+    /// Returns the network stack of the namespace in which `socket` listens.
+    fn stack(&self, socket: BorrowedFd<'_>) -> Option<&'static NetStack> {
+        if let Some(stack) = self.stack.get() {
+            return Some(stack);
+        }
+        let stack = switch::stack_of(socket)?;
+        Some(self.stack.get_or_init(|| stack))
+    }
+
+    /// Begins the use of the listener next to `socket` by the event thread. `None`: it has begun
+    /// already.
+    pub(crate) fn open_doorway(
+        &self,
+        socket: BorrowedFd<'_>,
+    ) -> Result<Option<&Arc<Doorway>>, Errno> {
+        if self.doorway.get().is_some() {
+            return Ok(None);
+        }
+        let open = (self.number(), self.service()?);
+        let doorway = Arc::new(Doorway {
+            open: Mutex::new(Some(open)),
+            protocol: self.protocol,
+            stack: self.stack(socket),
+        });
+        let is_first = self.doorway.set(doorway).is_ok();
+        Ok(self.doorway.get().filter(|_| is_first))
+    }
+
+    pub(crate) fn has_doorway(&self, doorway: &Arc<Doorway>) -> bool {
+        self.doorway
+            .get()
+            .is_some_and(|it| Arc::ptr_eq(it, doorway))
+    }
+
     /// Sets the options of the TCP listener on an accepted connection.
-    fn carry_over(
+    pub(crate) fn carry_over(
         &self,
         listener: BorrowedFd<'_>,
         family: Family,
@@ -123,6 +218,11 @@ impl KernelListener {
         self.socket.is_lost()
     }
 
+    /// Records that a process has shut the listener down and its queue is empty.
+    pub(crate) fn set_withdrawn(&self) {
+        self.is_withdrawn.store(true, Ordering::Relaxed);
+    }
+
     /// Returns true if an accept has found that the listener was shut down and its queue is empty,
     /// or that the program has closed the descriptor.
     pub(crate) fn is_withdrawn(&self) -> bool {
@@ -142,7 +242,22 @@ impl KernelListener {
         if sockopt::socket_acceptconn(&self.socket).unwrap_or(false) {
             // SAFETY: in that process nothing else uses the number: the `OwnedFd` belongs to
             // another process.
-            unsafe { libc::syscall(libc::SYS_close, self.number()) };
+            unsafe { real::close(self.number()) };
+        }
+    }
+
+    /// Makes a listener that was inherited over an `exec`. Its first use is recorded in the kernel,
+    /// because this program shares no memory with the processes of the former one.
+    pub(crate) fn adopted(self) -> Self {
+        self.needs_mark.store(true, Ordering::Relaxed);
+        self
+    }
+
+    /// Records that the program waits for the listener or accepts.
+    pub(crate) fn on_used(&self) {
+        if self.needs_mark.load(Ordering::Relaxed) {
+            self.needs_mark.store(false, Ordering::Relaxed);
+            let _ = sockopt::set_socket_timeout(&self.socket, Timeout::Send, Some(MARK));
         }
     }
 
@@ -152,6 +267,18 @@ impl KernelListener {
 
     pub(crate) fn number(&self) -> RawFd {
         self.socket.as_raw_fd()
+    }
+}
+
+impl Drop for KernelListener {
+    fn drop(&mut self) {
+        let Some(doorway) = self.doorway.get() else {
+            return;
+        };
+        doorway.open.lock().ignore_poison().take();
+        if let Ok(thread) = event_thread() {
+            thread.unwatch(&self.socket);
+        }
     }
 }
 

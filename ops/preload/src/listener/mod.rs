@@ -14,33 +14,44 @@
 //! | [`service`] | a service of a protocol, in the listening process and in processes that inherited it |
 //! | [`passing`] | passes a connection to the process that accepts it |
 //! | [`accept_lock`] | a lock for the kernel's `accept` |
+//! | [`activity`] | the use of the listener by calls of this library |
+//! | [`offers`] | clients that are offered over TCP |
+//! | [`common`] | these three objects, which all processes of the listener share |
 //! | [`joint`] | one descriptor for all of these, for `EPOLLONESHOT` |
 
 pub(crate) mod accept_lock;
+pub(crate) mod activity;
+pub(crate) mod common;
 pub(crate) mod joint;
 pub(crate) mod kernel_listener;
+pub(crate) mod offers;
 pub(crate) mod passing;
 pub(crate) mod service;
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ops::observe::{Counter, Record, Tally};
 
-use crate::listener::accept_lock::AcceptLock;
+use crate::events::restarting;
+use crate::fd::{self, Kind, Operations};
+use crate::listener::activity::Activity;
+use crate::listener::common::{Common, InheritedCommon};
 use crate::listener::joint::Joint;
 use crate::listener::kernel_listener::{KernelListener, KernelProtocol};
 use crate::listener::service::{InheritedService, Service, ServiceId};
 use crate::process;
 use crate::tcp::names::Family;
+use std::ffi::c_int;
+use std::time::Instant;
 
 /// The listeners next to a TCP listener: a kernel listener, a service of a protocol, or both. When
 /// one of them begins or ends, a new `Listener` replaces this one in the table.
 pub(crate) struct Listener {
     kernel: Option<Arc<KernelListener>>,
     service: Option<Arc<Service>>,
-    accept_lock: Arc<AcceptLock>,
+    common: Arc<Common>,
     joint: Arc<Joint>,
     listed: Listed,
     /// True if the listener was inherited over an `exec`, and no attempt to offer it was made.
@@ -78,26 +89,51 @@ pub(crate) struct InheritedListener {
     kernel: Option<(RawFd, KernelProtocol)>,
     service: Option<InheritedService>,
     lacks_service: bool,
-    accept_lock: RawFd,
+    common: InheritedCommon,
     joint: Option<RawFd>,
     family: Family,
     tally: Option<Tally>,
 }
 
+impl Operations for Listener {
+    fn kind(&self) -> Kind {
+        Kind::Listener
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.maker == process::id()
+    }
+
+    /// A listener stops when its last reference is dropped.
+    fn on_closed(self: Arc<Self>) -> Option<Instant> {
+        restarting::drop_left(&self);
+        None
+    }
+
+    fn on_copies_closed(&self) {
+        self.kernel().inspect(|it| it.close_copy());
+    }
+}
+
 impl Listener {
-    /// Makes a listener. `accept_lock` is shared by all processes that accept from the same TCP
+    /// Returns the protocols next to a listening socket, if there are any.
+    pub(crate) fn of(fd: c_int) -> Option<Arc<Self>> {
+        fd::is_listener(fd).then(|| fd::find(fd)).flatten()
+    }
+
+    /// Makes a listener. `common` is shared by all processes that accept from the same TCP
     /// listener.
     pub(crate) fn new(
         kernel: Option<KernelListener>,
         service: Option<Service>,
-        accept_lock: Arc<AcceptLock>,
+        common: Arc<Common>,
         listed: Listed,
         family: Family,
     ) -> Self {
         Self {
             kernel: kernel.map(Arc::new),
             service: service.map(Arc::new),
-            accept_lock,
+            common,
             joint: Arc::default(),
             listed,
             lacks_service: AtomicBool::new(false),
@@ -112,13 +148,13 @@ impl Listener {
     /// without a service.
     pub(crate) fn from_exec(
         kernel: Option<KernelListener>,
-        accept_lock: Arc<AcceptLock>,
+        common: Arc<Common>,
         listed: Listed,
         family: Family,
     ) -> Self {
         Self {
             lacks_service: AtomicBool::new(true),
-            ..Self::new(kernel, None, accept_lock, listed, family)
+            ..Self::new(kernel, None, common, listed, family)
         }
     }
 
@@ -130,7 +166,7 @@ impl Listener {
             ..Self::new(
                 None,
                 Some(service),
-                Arc::clone(&self.accept_lock),
+                Arc::clone(&self.common),
                 listed,
                 self.family,
             )
@@ -145,12 +181,12 @@ impl Listener {
         if kernel.is_none() && service.is_none() {
             return None;
         }
-        let (lock, listed) = (Arc::clone(&self.accept_lock), self.listed.clone());
+        let (common, listed) = (Arc::clone(&self.common), self.listed.clone());
         Some(Self {
             kernel,
             service,
             joint: Arc::clone(&self.joint),
-            ..Self::new(None, None, lock, listed, self.family)
+            ..Self::new(None, None, common, listed, self.family)
         })
     }
 
@@ -166,13 +202,13 @@ impl Listener {
             record: None,
             tally: from.tally,
         };
-        let lock = Arc::new(AcceptLock::inherited(own(from.accept_lock)));
+        let common = Arc::new(Common::inherited(from.common));
         let service = from.service.map(Service::inherited);
         let joint = from.joint.map(|set| own(set).into());
         Self {
             joint: Arc::new(joint.map(Joint::inherited).unwrap_or_default()),
             lacks_service: AtomicBool::new(from.lacks_service),
-            ..Self::new(kernel, service, lock, listed, from.family)
+            ..Self::new(kernel, service, common, listed, from.family)
         }
     }
 
@@ -189,11 +225,16 @@ impl Listener {
             kernel,
             service,
             lacks_service,
-            accept_lock: self.accept_lock.as_raw_fd(),
+            common: self.common.copy(),
             joint: self.joint.get(),
             family: self.family,
             tally: self.listed.tally,
         })
+    }
+
+    /// Returns the use of the listener by calls of this library.
+    pub(crate) fn activity(&self) -> &Activity {
+        self.common.activity()
     }
 
     pub(crate) fn kernel(&self) -> Option<&KernelListener> {
@@ -209,6 +250,24 @@ impl Listener {
         self.kernel.is_some() || self.service.is_some()
     }
 
+    /// Returns the descriptors to wait for together with the TCP listener, and records the wait.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.on_awaited();
+        self.pending()
+    }
+
+    /// Records that the program waits for the listener by a call of this library.
+    pub(crate) fn on_awaited(&self) {
+        self.activity().on_awaited();
+        self.kernel().inspect(|it| it.on_used());
+    }
+
+    /// Records that the program calls `accept`.
+    pub(crate) fn on_accept(&self) {
+        self.activity().on_accept();
+        self.kernel().inspect(|it| it.on_used());
+    }
+
     /// Returns the descriptors that are readable while connections can be accepted.
     pub(crate) fn pending(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let kernel = self.kernel().map(AsFd::as_fd);
@@ -218,7 +277,7 @@ impl Listener {
     /// Returns one descriptor for the TCP listener `socket` and all listeners next to it, and makes
     /// the descriptor if necessary. Returns `None` if memory or descriptors are exhausted.
     pub(crate) fn obtain_joint(&self, socket: BorrowedFd<'_>) -> Option<RawFd> {
-        let members = std::iter::once(socket).chain(self.pending());
+        let members = std::iter::once(socket).chain(self.awaited());
         self.joint.obtain(members)
     }
 
@@ -285,9 +344,9 @@ impl Listener {
             || self.service().is_some_and(Service::is_lost)
     }
 
-    /// Returns the lock for `accept` on the TCP listener.
-    pub(crate) fn accept_lock(&self) -> &Arc<AcceptLock> {
-        &self.accept_lock
+    /// Returns the objects that all processes of the listener share.
+    pub(crate) fn common(&self) -> &Arc<Common> {
+        &self.common
     }
 
     /// Returns the kind of connection that the next call accepts first.
@@ -301,11 +360,6 @@ impl Listener {
 
     pub(crate) fn count(&self, counter: Counter) {
         self.listed.count(counter);
-    }
-
-    /// Returns true if this process made the listener, and false for a copy made by a fork.
-    pub(crate) fn is_of_this_process(&self) -> bool {
-        self.maker == process::id()
     }
 
     /// Returns the family of the TCP listener, which accepted connections inherit.

@@ -20,7 +20,7 @@ use rustix::net::{
 };
 
 /// The length of an IPv6 address, a port and a scope id, in bytes.
-const NAME_LEN: usize = 16 + 2 + 4;
+pub(super) const NAME_LEN: usize = 16 + 2 + 4;
 
 /// A connection that another process owns.
 pub(crate) struct Passed {
@@ -259,7 +259,7 @@ fn receive_answer(from: impl AsFd) -> Result<Option<Passed>, Errno> {
     }))
 }
 
-fn write_name(to: &mut [u8], name: SocketAddr) {
+pub(super) fn write_name(to: &mut [u8], name: SocketAddr) {
     let (ip, scope) = match name {
         SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
         SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
@@ -269,7 +269,7 @@ fn write_name(to: &mut [u8], name: SocketAddr) {
     to[18..].copy_from_slice(&scope.to_be_bytes());
 }
 
-fn read_name(from: &[u8]) -> Option<SocketAddr> {
+pub(super) fn read_name(from: &[u8]) -> Option<SocketAddr> {
     let ip: [u8; 16] = from.get(..16)?.try_into().ok()?;
     let port = u16::from_be_bytes(from.get(16..18)?.try_into().ok()?);
     let scope = u32::from_be_bytes(from.get(18..NAME_LEN)?.try_into().ok()?);

@@ -7,21 +7,24 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use host::descriptors::{OwnDescriptor, raise};
 use host::locks::IgnorePoison as _;
 use host::stand_in::Flags;
+use ops::netlink::NetStack;
 use ops::observe::{Counter, Record};
-use ops::{OffloadListener, OffloadStream, Switch};
+use ops::{KernelConnection, OffloadListener, OffloadStream, Switch};
 use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::events::{EventHandler, event_thread};
+use crate::listener::offers::NotOffered;
 use crate::listener::passing::{self, Inquiry, NoConnection, Passed, Request};
+use crate::socket::Socket;
 use crate::socket::room::Room;
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
@@ -91,13 +94,15 @@ struct AcceptQueue {
     arrivals: Mutex<VecDeque<Box<dyn OffloadStream>>>,
     /// The maximum number of arrivals: the backlog plus one, as in the kernel. Further connections
     /// stay with the protocol, and their peers fall back to TCP after a time.
-    room: usize,
+    room: AtomicUsize,
     /// The record of the TCP listener.
     record: Arc<Record>,
     /// The service that the port mapper answers for, if any. It is withdrawn when no process can
     /// accept any more.
     offered: Mutex<Option<Offered>>,
     counter: OwnDescriptor,
+    /// True once the event thread checks whether the program accepts.
+    is_checked: AtomicBool,
     family: Family,
     listen_end: OwnDescriptor,
     accept_end: Mutex<Option<OwnDescriptor>>,
@@ -112,6 +117,16 @@ pub(crate) struct ServiceId(usize);
 fn counter() -> Result<OwnedFd, Errno> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
     raise(eventfd(0, flags)?)
+}
+
+/// As in the kernel, one connection more than the backlog may wait.
+fn room_of(backlog: u32) -> usize {
+    (backlog as usize).saturating_add(1)
+}
+
+fn take_count(counter: &OwnDescriptor) -> bool {
+    let mut count = [0; 8];
+    rustix::io::read(counter, &mut count[..]).is_ok()
 }
 
 fn duplicate(fd: impl AsFd) -> Result<OwnedFd, Errno> {
@@ -133,10 +148,11 @@ impl Service {
             listener: begun.listener,
             protocol: begun.protocol,
             arrivals: Mutex::default(),
-            room: (begun.backlog as usize).saturating_add(1),
+            room: room_of(begun.backlog).into(),
             record,
             offered: Mutex::default(),
             counter: duplicate(&counter)?.into(),
+            is_checked: AtomicBool::new(false),
             family,
             listen_end: listen_end.into(),
             accept_end: Mutex::new(Some(accept_end.into())),
@@ -213,6 +229,14 @@ impl Service {
         }
     }
 
+    /// Changes the backlog of a service that listens in this process.
+    pub(crate) fn set_backlog(&self, backlog: u32) {
+        if let At::Here(queue) = &self.at {
+            queue.room.store(room_of(backlog), Ordering::Relaxed);
+            queue.listener.set_backlog(backlog);
+        }
+    }
+
     /// Returns true while connections wait to be accepted.
     pub(crate) fn has_arrivals(&self) -> bool {
         let mut set = [PollFd::new(&self.counter, PollFlags::IN)];
@@ -258,8 +282,16 @@ impl Service {
     /// Decrements the counter. Returns false if it is 0. A caller that decrements it must take an
     /// arrival.
     fn take_count(&self) -> bool {
-        let mut count = [0; 8];
-        rustix::io::read(&self.counter, &mut count[..]).is_ok()
+        take_count(&self.counter)
+    }
+
+    /// Begins the checks of a service that listens in this process. `None`: they have begun.
+    pub(crate) fn begin_checks(&self) -> Option<Arrivals> {
+        let At::Here(queue) = &self.at else {
+            return None;
+        };
+        let is_checked = queue.is_checked.swap(true, Ordering::Relaxed);
+        (!is_checked).then(|| Arrivals(Arc::downgrade(queue)))
     }
 
     /// Ends the service in the listening process, and closes the waiting connections.
@@ -343,6 +375,90 @@ impl Drop for Service {
     }
 }
 
+/// The waiting connections, as the event thread checks them. They do not outlive the service.
+pub(crate) struct Arrivals(Weak<AcceptQueue>);
+
+impl Arrivals {
+    /// Watches for waiting connections.
+    pub(crate) fn watch(
+        &self,
+        flags: EventFlags,
+        handler: Arc<dyn EventHandler>,
+    ) -> Result<(), Errno> {
+        let queue = self.0.upgrade().ok_or(Errno::BADF)?;
+        event_thread()?.watch(&queue.counter, flags, handler)
+    }
+
+    /// Watches again after an event.
+    pub(crate) fn arm(&self, flags: EventFlags) {
+        if let (Some(queue), Ok(thread)) = (self.0.upgrade(), event_thread()) {
+            thread.modify(&queue.counter, flags);
+        }
+    }
+
+    pub(crate) fn are_pending(&self) -> bool {
+        let queue = self.0.upgrade();
+        queue.is_some_and(|queue| !queue.arrivals().is_empty())
+    }
+
+    /// Returns true while peers have begun to connect.
+    pub(crate) fn are_connecting(&self) -> bool {
+        let queue = self.0.upgrade();
+        queue.is_some_and(|queue| queue.listener.has_connecting())
+    }
+
+    /// Accepts the next connection as a socket that carries its bytes. A connection that has broken
+    /// is left to the program, because its bytes cannot be carried.
+    pub(crate) fn take(
+        &self,
+        stack: Option<&NetStack>,
+    ) -> Result<(KernelConnection, Weak<Socket>), NotOffered> {
+        let queue = self.0.upgrade().ok_or(NotOffered::Ended)?;
+        loop {
+            let first = queue
+                .arrivals()
+                .iter()
+                .find(|it| is_whole(it.as_ref()))
+                .map(|it| it.peer().ip());
+            let first = first.ok_or(NotOffered::NoClient)?;
+            if !stack.is_some_and(|stack| stack.is_own(first)) {
+                return Err(NotOffered::OtherHost);
+            }
+            let room = Room::for_others(queue.family).map_err(|_| NotOffered::NoDescriptor)?;
+            if !take_count(&queue.counter) {
+                return Err(NotOffered::NoClient);
+            }
+            let Some(arrival) = queue.take_first(is_whole) else {
+                // It has failed meanwhile, and still waits.
+                queue.count();
+                return Err(NotOffered::NoClient);
+            };
+            let (local, peer) = (arrival.local(), arrival.peer());
+            let socket = room.establish_for_others(queue.family, &queue.protocol, arrival);
+            if let Ok((socket, carried)) = socket {
+                let connection = KernelConnection {
+                    socket,
+                    local,
+                    peer,
+                };
+                return Ok((connection, Arc::downgrade(&carried)));
+            }
+        }
+    }
+
+    pub(crate) fn withdraw(&self) {
+        if let Some(queue) = self.0.upgrade() {
+            queue.withdraw();
+        }
+    }
+}
+
+/// Returns false for a connection that has failed. Its bytes cannot be carried, but a program that
+/// accepts it can read them.
+fn is_whole(arrival: &dyn OffloadStream) -> bool {
+    !arrival.readiness().failed
+}
+
 /// Answers the requests of other processes that accept.
 struct PassRequests(Arc<AcceptQueue>);
 
@@ -384,7 +500,7 @@ impl AcceptQueue {
     /// Queues and counts the connections that have arrived.
     fn fill(&self) {
         // If the protocol's listener fails, peers connect over TCP.
-        while self.arrivals().len() < self.room
+        while self.arrivals().len() < self.room()
             && let Ok(Some(arrival)) = self.listener.accept()
         {
             self.arrivals().push_back(arrival);
@@ -394,14 +510,29 @@ impl AcceptQueue {
 
     /// Takes the next arrival. If the queue was full, it is filled again.
     fn take_next(self: &Arc<Self>) -> Option<Box<dyn OffloadStream>> {
+        self.take_first(|_| true)
+    }
+
+    /// Takes the first arrival that `is_it` accepts.
+    fn take_first(
+        self: &Arc<Self>,
+        is_it: impl Fn(&dyn OffloadStream) -> bool,
+    ) -> Option<Box<dyn OffloadStream>> {
         let mut arrivals = self.arrivals();
-        let was_full = arrivals.len() >= self.room;
-        let next = arrivals.pop_front();
+        let was_full = arrivals.len() >= self.room();
+        let next = arrivals
+            .iter()
+            .position(|arrival| is_it(arrival.as_ref()))
+            .and_then(|at| arrivals.remove(at));
         drop(arrivals);
         if was_full && let Ok(thread) = event_thread() {
             thread.run_soon(Arc::clone(self) as _);
         }
         next
+    }
+
+    fn room(&self) -> usize {
+        self.room.load(Ordering::Relaxed)
     }
 
     fn count(&self) {
@@ -423,7 +554,16 @@ impl AcceptQueue {
         if let Ok(thread) = event_thread() {
             thread.unwatch(&*self.listener);
             thread.unwatch(&self.listen_end);
+            thread.unwatch(&self.counter);
         }
+    }
+
+    /// Withdraws the offer, so that later clients use TCP.
+    fn withdraw(&self) {
+        if let Some((switch, service, mapped)) = self.offered().take() {
+            switch.withdraw(service, mapped);
+        }
+        self.listener.withdraw();
     }
 
     /// Stops listening and closes the waiting connections, because the program has shut the socket
@@ -454,7 +594,7 @@ impl AcceptQueue {
         };
         let (local, peer) = (arrival.local(), arrival.peer());
         let passed = room.establish_for_others(self.family, &self.protocol, arrival);
-        let passed = passed.and_then(|program| {
+        let passed = passed.and_then(|(program, _)| {
             let passed = Passed {
                 program,
                 local,
@@ -466,6 +606,15 @@ impl AcceptQueue {
             Ok(()) => self.record.count(Counter::AcceptedOffloaded, 1),
             // The peer sees a reset.
             Err(_) => passing::answer_none(&reply, NoConnection::NoneQueued),
+        }
+    }
+}
+
+impl Drop for AcceptQueue {
+    fn drop(&mut self) {
+        // TCP resets the connections in the queue of a closed listener.
+        for arrival in self.arrivals().iter() {
+            arrival.abort();
         }
     }
 }

@@ -6,38 +6,42 @@
 //! | File | Contents |
 //! |---|---|
 //! | `mod` | a connection that was connected or accepted; the addresses that calls return |
+//! | `operations` | the answers of a connection to calls on its descriptors |
+//! | `ends` | the ends of the two directions, where the kernel does not show those of TCP |
+//! | `readiness` | the events of `poll` and `epoll` |
 //! | `options` | `getsockopt` and `setsockopt` where the two kinds of sockets differ |
 //! | `sending` | sends to a peer that has closed |
 //! | `polling_policy` | which waits poll first |
 //! | `spinning` | polling before sleeping |
 
-pub(crate) mod options;
+pub(crate) mod ends;
+mod operations;
+mod options;
 mod polling_policy;
+pub(crate) mod readiness;
 pub(crate) mod sending;
 pub(crate) mod spinning;
 
 use std::ffi::c_int;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
 use std::ptr;
 use std::sync::Arc;
 
 use host::stand_in::Flags;
-use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, sockaddr, socklen_t, ssize_t};
+use libc::{SOCK_CLOEXEC, SOCK_NONBLOCK, ssize_t};
 use ops::{KernelConnection, OffloadProtocol};
 use ops_local_protocol::Addresses;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, fcntl_getfd};
 use rustix::net::SocketFlags;
 
+use crate::fd::{self, Entry};
+use crate::observing;
 use crate::process::{self, errno, guard, real};
-use crate::registrations::Registrations;
 use crate::socket::local::LocalSocket;
-use crate::table::{self, Entry};
 use crate::tcp::carried::Carried;
 use crate::tcp::kept::Kept;
-use crate::tcp::names::{self, Family};
-use crate::{numbers, observing};
+use crate::tcp::names::Family;
 
 /// Returns the flags of the program's descriptor of a socket.
 pub(crate) fn flags_of(socket: BorrowedFd<'_>) -> Result<SocketFlags, Errno> {
@@ -70,14 +74,13 @@ pub(crate) fn take_over(
         nonblocking: is_nonblocking,
         close_on_exec: flags.contains(SocketFlags::CLOEXEC),
     };
-    // The program's `epoll` sets watch the TCP socket, which may stay open.
-    let registrations = Registrations::of(fd);
-    registrations.withdraw();
-    let replaced = numbers::replace(&connection.socket, fd, shown);
-    registrations.renew();
-    replaced?;
-    let socket = LocalSocket::connected(record, kept);
-    numbers::insert(fd, Entry::Local(Arc::new(socket)));
+    let socket = match is_nonblocking {
+        true => LocalSocket::connected_later(record, kept),
+        false => LocalSocket::connected(record, kept),
+    };
+    fd::change_object(&connection.socket, fd, shown, || {
+        fd::store(fd, Arc::new(socket));
+    })?;
     if is_nonblocking {
         Err(Errno::INPROGRESS)
     } else {
@@ -100,10 +103,7 @@ pub(crate) fn accepted(
     };
     let record = observing::local(local, peer, protocol);
     let socket = LocalSocket::accepted(record, kept, addresses);
-    numbers::insert(
-        connection.socket.as_raw_fd(),
-        Entry::Local(Arc::new(socket)),
-    );
+    fd::store(connection.socket.as_raw_fd(), Arc::new(socket));
     connection.socket.into_raw_fd()
 }
 
@@ -121,10 +121,7 @@ pub(crate) fn addresses(fd: c_int) -> Option<(Family, Addresses)> {
         return None;
     }
     let _inside = guard::enter();
-    let known = match table::entry(fd) {
-        Some(Entry::Local(socket)) => socket.accepted_addresses(),
-        _ => None,
-    };
+    let known = fd::find::<LocalSocket>(fd).and_then(|socket| socket.accepted_addresses());
     // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
     let of = Addresses::of_accepted(unsafe { BorrowedFd::borrow_raw(fd) }, known)?;
     let family = if of.is_ipv6 { Family::V6 } else { Family::V4 };
@@ -133,22 +130,7 @@ pub(crate) fn addresses(fd: c_int) -> Option<(Family, Addresses)> {
 
 /// Returns true for a local connection. Makes no system call if the table has the answer.
 pub(crate) fn is_local(fd: c_int) -> bool {
-    table::is_local(fd) || (table::is_plain(fd) && addresses(fd).is_some())
-}
-
-/// Answers a call for a name, if the descriptor is a local connection.
-///
-/// # Safety
-/// `address` and `len` are null or what the C call demands.
-pub(crate) unsafe fn name(
-    fd: c_int,
-    address: *mut sockaddr,
-    len: *mut socklen_t,
-    choose: fn(&Addresses) -> SocketAddr,
-) -> Option<Result<(), Errno>> {
-    let (family, of) = addresses(fd)?;
-    // SAFETY: the caller guarantees that the pointers are null or valid.
-    Some(unsafe { names::write_address(choose(&of), family, address, len) })
+    fd::is_local(fd) || (fd::is_plain(fd) && addresses(fd).is_some())
 }
 
 /// Receives where the two kinds of sockets differ in a flag. `None`: the call has no such flag, or
@@ -158,7 +140,7 @@ pub(crate) fn receive_differently(
     len: impl FnOnce() -> usize,
     flags: c_int,
 ) -> Option<ssize_t> {
-    if !has_different_flag(flags) || !table::is_local(fd) {
+    if !has_different_flag(flags) || !fd::is_local(fd) {
         return None;
     }
     if flags & libc::MSG_ERRQUEUE != 0 {
@@ -190,7 +172,7 @@ fn receive_nothing(fd: c_int, flags: c_int) -> ssize_t {
 /// Returns true if a receive from a local connection has failed because its wait has ended, by a
 /// timeout or a signal. For a receive of no bytes, this is not an error over TCP, which returns 0.
 pub(crate) fn is_end_of_wait(fd: c_int, flags: c_int) -> bool {
-    table::is_local(fd)
+    fd::is_local(fd)
         && matches!(errno::get(), libc::EAGAIN | libc::EINTR)
         && flags & libc::MSG_DONTWAIT == 0
         // SAFETY: the kernel has just answered a call on the number, so it is open.
@@ -210,16 +192,14 @@ fn discard(fd: c_int, len: usize, flags: c_int) -> ssize_t {
 /// Returns the state of a local connection in this process, and makes it at the first use. `None`:
 /// the descriptor is not a local connection.
 pub(crate) fn local_socket(fd: c_int) -> Option<Arc<LocalSocket>> {
-    if let Some(Entry::Local(socket)) = table::entry(fd) {
-        return Some(socket);
-    }
-    if !table::is_plain(fd) {
-        return None;
+    let known = fd::find(fd);
+    if known.is_some() || !fd::is_plain(fd) {
+        return known;
     }
     addresses(fd)?;
     let socket = Arc::new(LocalSocket::default());
     if !process::is_vforked() {
-        numbers::insert(fd, Entry::Local(Arc::clone(&socket)));
+        fd::store(fd, Arc::clone(&socket) as Entry);
     }
     Some(socket)
 }

@@ -5,19 +5,20 @@
 //! kept here. `TCP_INFO` consists of the state; all other fields are zero, because there is no TCP
 //! connection.
 
-use std::ffi::{c_int, c_ulong, c_void};
+use std::ffi::{c_int, c_ulong};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use libc::{
     IPPROTO_TCP, SO_DOMAIN, SO_PASSCRED, SO_PASSSEC, SO_PEERCRED, SO_PROTOCOL, SO_REUSEADDR,
-    SO_REUSEPORT, SOL_SOCKET, TCP_CORK, TCP_INFO, TCP_MAXSEG, TCP_NODELAY, TCP_QUICKACK, socklen_t,
+    SO_REUSEPORT, SOL_SOCKET, TCP_CORK, TCP_INFO, TCP_MAXSEG, TCP_NODELAY, TCP_QUICKACK,
 };
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::local::{addresses, local_socket};
-use crate::process::{self, guard, real};
+use crate::fd::{OptionRoom, OptionValue};
+use crate::local::{addresses, ends, local_socket};
+use crate::process::{self, errno, guard, real};
 use crate::tcp::inherited::{self, Value};
 use crate::tcp::names::Family;
 use crate::tcp::options::{self, SO_PEERNAME, write_info, write_number, write_peer_name};
@@ -56,14 +57,10 @@ const LOOPBACK_MSS: c_int = 65_483;
 /// descriptor is not a local connection.
 ///
 /// # Safety
-/// `value` and `len` are null or what the C call demands.
-pub(crate) unsafe fn get(
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    len: *mut socklen_t,
-) -> Option<Result<(), Errno>> {
+/// The pointers are null or what the C call demands.
+pub(super) unsafe fn get(fd: c_int, option: OptionRoom) -> Option<Result<(), Errno>> {
+    let (level, name) = (option.level, option.name);
+    let OptionRoom { value, len, .. } = option;
     let (family, of) = addresses(fd)?;
     let _inside = guard::enter();
     // SAFETY: the caller guarantees that both pointers are null or valid, here and below.
@@ -79,7 +76,7 @@ pub(crate) unsafe fn get(
             (IPPROTO_TCP, TCP_MAXSEG) => write_number(LOOPBACK_MSS, value, len),
             _ => match local_socket(fd).and_then(|it| it.kept().get(level, name)) {
                 Some(kept) => options::put(kept.bytes(), value, len),
-                None => get_of_new(family, level, name, value, len),
+                None => get_of_new(family, option),
             },
         }
     })
@@ -87,21 +84,10 @@ pub(crate) unsafe fn get(
 
 /// # Safety
 /// As for [`get`].
-unsafe fn get_of_new(
-    family: Family,
-    level: c_int,
-    name: c_int,
-    value: *mut c_void,
-    len: *mut socklen_t,
-) -> Result<(), Errno> {
+unsafe fn get_of_new(family: Family, option: OptionRoom) -> Result<(), Errno> {
     let model = model(family)?;
     // SAFETY: the caller guarantees that both pointers are null or valid.
-    let result = unsafe { real::getsockopt(model.as_raw_fd(), level, name, value, len) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(options::last())
-    }
+    errno::check(unsafe { option.native(model.as_raw_fd()) }).map(drop)
 }
 
 /// Performs an `ioctl` of TCP. `None`: the descriptor is not a local connection.
@@ -132,7 +118,8 @@ fn state(fd: c_int) -> u8 {
     let Ok(seen) = process::shown_events(socket, PollFlags::RDHUP) else {
         return options::TCP_CLOSE;
     };
-    if seen.contains(PollFlags::HUP) {
+    let is_over = || ends::with(fd, ends::is_over).unwrap_or(true);
+    if seen.contains(PollFlags::HUP) && is_over() {
         options::TCP_CLOSE
     } else if seen.contains(PollFlags::RDHUP) {
         options::TCP_CLOSE_WAIT
@@ -145,21 +132,16 @@ fn state(fd: c_int) -> u8 {
 /// connection.
 ///
 /// # Safety
-/// `value` is null or points to `len` bytes.
-pub(crate) unsafe fn set(
-    fd: c_int,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    len: socklen_t,
-) -> Option<Result<(), Errno>> {
+/// The value is null or has the length of the option.
+pub(super) unsafe fn set(fd: c_int, option: OptionValue) -> Option<Result<(), Errno>> {
+    let (level, name) = (option.level, option.name);
     let socket = local_socket(fd)?;
     let _inside = guard::enter();
     if let Some(error) = options::refusal(level, name) {
         return Some(Err(error));
     }
-    // SAFETY: the caller guarantees that `value` is null or points to `len` bytes.
-    let checked = match unsafe { switch_value(level, name, value, len) } {
+    // SAFETY: the caller guarantees the value.
+    let checked = match unsafe { switch_value(option) } {
         Some(value) => Ok(value),
         None => {
             // The options of TCP are the same for both families.
@@ -167,8 +149,8 @@ pub(crate) unsafe fn set(
                 IPPROTO_TCP => Family::V4,
                 _ => addresses(fd)?.0,
             };
-            // SAFETY: the caller guarantees that `value` is null or points to `len` bytes.
-            unsafe { checked(family, level, name, value, len) }
+            // SAFETY: the caller guarantees the value.
+            unsafe { checked(family, option) }
         }
     };
     Some(checked.map(|value| socket.kept().set(level, name, value)))
@@ -178,40 +160,27 @@ pub(crate) unsafe fn set(
 /// `None`: the kernel must check the value.
 ///
 /// # Safety
-/// `value` is null or points to `len` bytes.
-unsafe fn switch_value(
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    len: socklen_t,
-) -> Option<Value> {
+/// The value is null or has the length of the option.
+unsafe fn switch_value(option: OptionValue) -> Option<Value> {
     let is_switch = matches!(
-        (level, name),
+        (option.level, option.name),
         (SOL_SOCKET, SO_REUSEADDR) | (IPPROTO_TCP, TCP_NODELAY | TCP_CORK | TCP_QUICKACK)
     );
-    if !is_switch || value.is_null() || (len as usize) < size_of::<c_int>() {
+    if !is_switch || option.value.is_null() || (option.len as usize) < size_of::<c_int>() {
         return None;
     }
     // SAFETY: the caller guarantees this many bytes; the read permits any alignment.
-    let number = unsafe { value.cast::<c_int>().read_unaligned() };
+    let number = unsafe { option.value.cast::<c_int>().read_unaligned() };
     Some(Value::number((number != 0).into()))
 }
 
 /// Returns the value that the kernel's TCP stores for an option.
 ///
 /// # Safety
-/// `value` is null or points to `len` bytes.
-unsafe fn checked(
-    family: Family,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    len: socklen_t,
-) -> Result<Value, Errno> {
+/// The value is null or has the length of the option.
+unsafe fn checked(family: Family, option: OptionValue) -> Result<Value, Errno> {
     let model = model(family)?;
-    // SAFETY: the caller guarantees that `value` is null or points to `len` bytes.
-    if unsafe { real::setsockopt(model.as_raw_fd(), level, name, value, len) } != 0 {
-        return Err(options::last());
-    }
-    Value::of(model.as_raw_fd(), level, name).ok_or(Errno::NOPROTOOPT)
+    // SAFETY: the caller guarantees the value.
+    errno::check(unsafe { option.native(model.as_raw_fd()) })?;
+    Value::of(model.as_raw_fd(), option.level, option.name).ok_or(Errno::NOPROTOOPT)
 }

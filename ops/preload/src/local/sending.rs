@@ -11,12 +11,15 @@ use libc::ssize_t;
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
 
-use crate::process::{self, errno, guard};
+use super::ends::{self, Event, Sending};
+use super::readiness;
+use crate::process::{self, errno, guard, restrictions};
 
 /// The maximum number of bytes that the kernel sends in a call.
 const SENT_MAX: usize = 0x7fff_f000;
 
-/// Sends `len` bytes on a local connection by `call`, which takes the flags of the call.
+/// Sends `len` bytes on a local connection by `call`, which takes the flags of the call. In a
+/// process that has restricted its system calls, the kernel's error is the result.
 #[inline]
 pub(crate) fn send(
     fd: c_int,
@@ -25,7 +28,7 @@ pub(crate) fn send(
     call: impl FnOnce(c_int) -> ssize_t,
 ) -> ssize_t {
     let sent = call(flags | libc::MSG_NOSIGNAL);
-    if sent < 0 && errno::get() == libc::EPIPE {
+    if sent < 0 && errno::get() == libc::EPIPE && !restrictions::is_restricted() {
         return end_refused(fd, flags, len());
     }
     sent
@@ -54,23 +57,23 @@ fn answer(fd: c_int, len: usize) -> Result<usize, Errno> {
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     // A peer that closes with unread bytes resets the connection at once.
     if let Ok(Err(reset)) = socket_error(socket) {
-        connection.end_sending();
+        ends::record(&connection, socket, Event::Reset);
         return Err(reset);
     }
-    // If the peer has only ended its reading, TCP would still transfer the bytes, so their loss is
-    // an error.
-    if connection.has_ended_sending() || !process::has_hung_up(socket) {
-        return Err(Errno::PIPE);
+    match ends::sending(&connection, socket) {
+        Sending::Refused => {
+            ends::record(&connection, socket, Event::ErrorTaken);
+            return Err(Errno::PIPE);
+        }
+        Sending::Ended => return Err(Errno::PIPE),
+        // If the peer has only ended its reading, TCP would still transfer the bytes, so their loss
+        // is an error.
+        Sending::Open if !process::has_hung_up(socket) => return Err(Errno::PIPE),
+        Sending::Open => {}
     }
     if len > 0 {
-        connection.end_sending();
+        ends::record(&connection, socket, Event::SentAfterClose);
+        readiness::on_refused(fd);
     }
     Ok(len)
-}
-
-/// Records that this process has shut down its direction of a local connection.
-pub(crate) fn on_shut_down(fd: c_int) {
-    if let Some(connection) = super::local_socket(fd) {
-        connection.end_sending();
-    }
 }

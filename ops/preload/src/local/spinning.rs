@@ -36,10 +36,10 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, socket_timeout};
 
+use crate::fd;
 use crate::local::polling_policy::{Mode, Polled, PollingPolicy};
 use crate::process::signals_blocked::SignalsBlocked;
 use crate::process::{errno, guard, is_nonblocking, shown_events};
-use crate::table;
 
 /// The environment variable that holds the time to poll in microseconds.
 const VARIABLE: &str = "OPS_SPIN";
@@ -110,6 +110,11 @@ pub(crate) fn begin() {
     LIMIT_US.store(limit, Ordering::Relaxed);
 }
 
+/// Ends polling in this process.
+pub(crate) fn end() {
+    LIMIT_US.store(0, Ordering::Relaxed);
+}
+
 fn start() -> Instant {
     static START: OnceLock<Instant> = OnceLock::new();
     *START.get_or_init(Instant::now)
@@ -118,13 +123,13 @@ fn start() -> Instant {
 /// Returns true if waits of this process may poll.
 #[inline]
 pub(crate) fn is_on() -> bool {
-    table::has_local() && LIMIT_US.load(Ordering::Relaxed) != 0
+    fd::has_local() && LIMIT_US.load(Ordering::Relaxed) != 0
 }
 
 /// Returns true if a receive from this descriptor may poll.
 #[inline]
 pub(crate) fn may_poll(fd: c_int) -> bool {
-    is_on() && table::is_local(fd)
+    is_on() && fd::is_local(fd)
 }
 
 /// Receives data that is available, or waits for it by polls. `call` receives with the flags that
@@ -200,7 +205,7 @@ pub(crate) unsafe fn await_poll(
     let wait = wait.filter(|_| is_on())?;
     let has_local = || {
         // SAFETY: the kernel has just read this many entries.
-        let is_local = |at| table::is_local(unsafe { set.add(at).read_unaligned() }.fd);
+        let is_local = |at| fd::is_local(unsafe { set.add(at).read_unaligned() }.fd);
         (0..count as usize).any(is_local)
     };
     must_poll(&FOR_SETS).then(|| poll_set(wait, has_local, ask))?

@@ -17,6 +17,14 @@ pub(crate) fn get() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
+/// Converts the result of a C function.
+pub(crate) fn check(result: c_int) -> Result<c_int, Errno> {
+    match result {
+        -1 => Err(Errno::from_raw_os_error(get())),
+        result => Ok(result),
+    }
+}
+
 /// The conversion of a result to the form of a C function.
 pub(crate) trait ToC<T> {
     /// Returns the value, or -1 with `errno` set.

@@ -10,6 +10,9 @@
 //! | [`signals_blocked`] | work that no signal handler of the program interrupts |
 //! | [`cancellation`] | threads that are cancelled while they sleep in a call |
 //! | [`termination`] | the end of the process, during which other threads stay in their calls |
+//! | [`past_library`] | transfers that this library does not see: io_uring, Linux AIO |
+//! | [`last_thread`] | the end of a process in which only threads of this library are left |
+//! | [`restrictions`] | filters of system calls that the program has installed |
 //! | [`per_process`] | values that the child of a `fork` creates again |
 //!
 //! The child of a `vfork` (and of `posix_spawn`) runs in the parent's memory and may close and
@@ -21,9 +24,12 @@
 pub(crate) mod cancellation;
 pub(crate) mod errno;
 pub(crate) mod guard;
+pub(crate) mod last_thread;
 pub(crate) mod memory;
+pub(crate) mod past_library;
 pub(crate) mod per_process;
 pub(crate) mod real;
+pub(crate) mod restrictions;
 pub(crate) mod signals_blocked;
 pub(crate) mod termination;
 
@@ -87,6 +93,7 @@ pub(crate) fn own_table() {
 /// Makes the child of a `fork` the owner of its copy of the table.
 pub(crate) fn own_table_in_child() {
     OWNER.store(id(), Ordering::Release);
+    last_thread::begin();
     memory::set_mark();
     termination::reset_after_fork();
 }

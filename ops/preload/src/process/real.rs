@@ -8,7 +8,6 @@
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::mem::transmute;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 
 use libc::{
@@ -63,20 +62,52 @@ pub(crate) fn address(name: &CStr) -> *const c_void {
     found
 }
 
+/// True if the process had one thread before this library started one, and the program has started
+/// none since. The C library then no longer counts the threads that it starts itself.
+static HAS_OWN_THREADS_ONLY: AtomicBool = AtomicBool::new(false);
+
+/// Records that this library starts a thread.
+pub(crate) fn on_own_thread() {
+    if has_one_thread() {
+        HAS_OWN_THREADS_ONLY.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Records that the program starts a thread.
+pub(crate) fn on_thread_of_program() {
+    HAS_OWN_THREADS_ONLY.store(false, Ordering::Relaxed);
+}
+
+/// Returns true if the program has had one thread since its start. Threads of this library do not
+/// count.
+pub(crate) fn is_single_threaded() -> bool {
+    has_one_thread() || HAS_OWN_THREADS_ONLY.load(Ordering::Relaxed)
+}
+
 /// Returns true if the process has had one thread since its start. False if the C library does not
 /// say so (before version 2.32). It counts the threads that it starts itself, such as those of
 /// timers, as well.
-pub(crate) fn is_single_threaded() -> bool {
-    static FOUND: OnceLock<Option<&'static AtomicU8>> = OnceLock::new();
-    let flag = FOUND.get_or_init(|| {
+fn has_one_thread() -> bool {
+    /// The variable of a C library that has none: not single-threaded.
+    static NONE: AtomicU8 = AtomicU8::new(0);
+    // Null until it is found. Not a `OnceLock`: the child of a fork would wait for ever for a
+    // thread that looks it up at that moment.
+    static FOUND: AtomicPtr<AtomicU8> = AtomicPtr::new(ptr::null_mut());
+    let mut flag = FOUND.load(Ordering::Relaxed);
+    if flag.is_null() {
         // A program that uses the variable has the copy that is in use.
         let all = libc::RTLD_DEFAULT;
         // SAFETY: the name is a terminated constant.
         let found = unsafe { libc::dlsym(all, c"__libc_single_threaded".as_ptr()) };
-        // SAFETY: the pointer is null, or to a `char` of a module that is never unloaded.
-        unsafe { found.cast::<AtomicU8>().as_ref() }
-    });
-    flag.is_some_and(|flag| flag.load(Ordering::Relaxed) != 0)
+        flag = if found.is_null() {
+            (&raw const NONE).cast_mut()
+        } else {
+            found.cast()
+        };
+        FOUND.store(flag, Ordering::Relaxed);
+    }
+    // SAFETY: the pointer is to a `char` of a module that is never unloaded, or to `NONE`.
+    unsafe { &*flag }.load(Ordering::Relaxed) != 0
 }
 
 /// Looks up a function and stores its address. Returns `None` if the C library lacks it.
@@ -99,7 +130,7 @@ pub(crate) fn find_all() {
     for (name, stored) in ALL {
         look_up(name, stored);
     }
-    is_single_threaded();
+    has_one_thread();
     IS_DONE.store(true, Ordering::Relaxed);
 }
 
@@ -297,6 +328,10 @@ real! {
     ) -> c_int;
     fn setns(fd: c_int, kind: c_int) -> c_int;
     fn unshare(flags: c_int) -> c_int;
+    fn prctl(
+        option: c_int, a: std::ffi::c_ulong, b: std::ffi::c_ulong, c: std::ffi::c_ulong,
+        d: std::ffi::c_ulong,
+    ) -> c_int;
     fn syscall(
         number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long,
     ) -> c_long;

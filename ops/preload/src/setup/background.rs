@@ -8,14 +8,14 @@ use std::ffi::c_int;
 use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use host::descriptors::{Identity, OwnDescriptor, raise};
 use host::locks::IgnorePoison as _;
 use host::stand_in::{self, Flags, LibraryEnd, Signals};
 use ops::observe::ReasonText;
-use ops::{Connecting, OffloadStream, Outcome, Reason};
+use ops::{Connecting, OffloadStream, Outcome, Reason, Watch as _};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFlags, Timespec};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -26,17 +26,16 @@ use rustix::time::{
 use tracing::info;
 
 use crate::events::{EventHandler, event_thread};
+use crate::fd::{self, Answer, Entry};
+use crate::observing;
 use crate::process::signals_blocked::SignalsBlocked;
 use crate::process::{self, guard};
-use crate::registrations::Registrations;
 use crate::setup::attempt::Attempt;
 use crate::sharing::exposing;
+use crate::socket::observer::Observer;
 use crate::socket::room;
-use crate::socket::undecided::Undecided;
-use crate::table::{self, Entry};
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
-use crate::{numbers, observing};
 
 /// The time for which a call waits for an attempt beyond the attempt's deadline, because the event
 /// thread may not be scheduled in time.
@@ -79,8 +78,7 @@ struct Pair {
 }
 
 /// A connect in progress.
-pub(super) struct Background {
-    me: Weak<Self>,
+pub(crate) struct Background {
     fd: c_int,
     family: Family,
     remote: SocketAddr,
@@ -124,8 +122,7 @@ pub(super) fn begin(
         pair: Some(pair),
         tcp: Some(of.tcp),
     };
-    let background = Arc::new_cyclic(|me| Background {
-        me: Weak::clone(me),
+    let background = Arc::new(Background {
         fd,
         family: of.family,
         remote: of.remote,
@@ -145,8 +142,8 @@ pub(super) fn begin(
         EventFlags::IN,
         Arc::clone(&background) as _,
     )?;
-    let insert = || numbers::insert(fd, Entry::Undecided(Arc::clone(&background) as _));
-    if let Err(errno) = put_under_number(&program, fd, shown, insert) {
+    let insert = || fd::store(fd, Arc::clone(&background) as Entry);
+    if let Err(errno) = fd::change_object(&program, fd, shown, insert) {
         thread.unwatch(&background.set);
         return Err(errno);
     }
@@ -155,41 +152,21 @@ pub(super) fn begin(
     Ok(())
 }
 
-/// Gives a descriptor of the program another kernel object, in its `epoll` sets too. `insert` makes
-/// the entry of the object.
-pub(super) fn put_under_number(
-    with: impl AsFd,
-    fd: c_int,
-    flags: Flags,
-    insert: impl FnOnce(),
-) -> Result<(), Errno> {
-    // The former object is removed from the sets before the number is reused, because it may stay
-    // open and could not be removed afterwards.
-    let registrations = Registrations::of(fd);
-    registrations.withdraw();
-    let replaced = numbers::replace(with, fd, flags);
-    if replaced.is_ok() {
-        insert();
-    }
-    registrations.renew();
-    replaced
-}
-
 /// Returns the program's TCP socket to its number after a failed attempt, and the error of the
 /// call: a second `connect` of a TCP socket returns the error of the first. `None`: the attempt has
 /// not failed.
-pub(crate) fn take_failed(fd: c_int) -> Option<Errno> {
-    let undecided = table::undecided(fd)?;
+pub(super) fn take_failed(fd: c_int) -> Option<Errno> {
+    let attempt = Background::of(fd)?;
     let _signals_blocked = SignalsBlocked::begin();
-    let error = undecided.take_error()?;
-    undecided.with_tcp(&mut |tcp| {
+    let error = attempt.take_error()?;
+    attempt.with_tcp(|tcp| {
         if let Ok(tcp) = rustix::io::fcntl_dupfd_cloexec(tcp, 0) {
             // SAFETY: the table has an entry for the number, so it is not negative.
             let flags = flags_of(unsafe { BorrowedFd::borrow_raw(fd) });
-            let _ = put_under_number(&tcp, fd, flags, || ());
+            let _ = fd::change_object(&tcp, fd, flags, || ());
         }
     });
-    numbers::forget(fd);
+    fd::forget(fd);
     Some(match error {
         0 => Errno::CONNABORTED,
         error => Errno::from_raw_os_error(error),
@@ -276,34 +253,27 @@ impl Background {
         // The attempt has ended, so it has dropped its reference.
         let tcp = Arc::into_inner(tcp).and_then(|tcp| tcp.into_owned().ok());
         let made = tcp.ok_or(Errno::BADF).and_then(|tcp| {
-            room::socket(Options::of(tcp), pair.end, self.family, protocol, stream)
+            let observer = Observer::new(pair.end, pair.signals);
+            room::socket(Options::of(tcp), observer, self.family, protocol, stream)
         });
         let Ok(socket) = made else {
             return;
         };
         socket.add_number();
-        let is_it = |entry: &Entry| self.is(entry);
+        socket.expect_connect();
         let mut is_made = false;
-        table::exchange(self.fd, is_it, || {
+        fd::exchange(self.fd, self, || {
             is_made = true;
-            Entry::Socket(Arc::clone(&socket))
+            Arc::clone(&socket) as Entry
         });
         if !is_made {
             // The program has closed the descriptor.
-            let _ = numbers::release(Entry::Socket(socket));
+            let _ = fd::release(socket);
             return;
         }
-        exposing::expose_standard(self.fd);
+        exposing::carry_new(&socket, self.fd);
         // The program finds the connection when the pair shows that it is writable.
-        let _ = socket
-            .observer()
-            .with_end(|end| end.open_window(&pair.signals));
-    }
-
-    /// Returns true for the entry of this attempt.
-    fn is(&self, entry: &Entry) -> bool {
-        let me = self.me.as_ptr().addr();
-        matches!(entry, Entry::Undecided(found) if Arc::as_ptr(found).addr() == me)
+        socket.observer().room();
     }
 
     /// Connects the program's TCP socket, and gives it its number. Returns false if the program has
@@ -329,12 +299,12 @@ impl Background {
         }
         let insert = || {
             // Not released, because that would cancel the attempt.
-            drop(table::remove(self.fd));
+            drop(fd::remove(self.fd));
             if let Some(record) = observing::native(self.remote, &ReasonText::of(reason)) {
-                numbers::list(self.fd, record);
+                fd::list(self.fd, record);
             }
         };
-        put_under_number(tcp, self.fd, shown, insert)?;
+        fd::change_object(tcp, self.fd, shown, insert)?;
         self.add(tcp, EventFlags::OUT);
         self.add(pair.end.as_fd(), EventFlags::HUP);
         Ok(true)
@@ -383,8 +353,29 @@ impl EventHandler for Background {
     }
 }
 
-impl Undecided for Background {
-    fn settle(&self) {
+impl Background {
+    /// Returns the attempt of a socket that connects without blocking.
+    #[inline]
+    pub(crate) fn of(fd: c_int) -> Option<Arc<Self>> {
+        fd::is_connecting(fd).then(|| fd::find(fd)).flatten()
+    }
+
+    /// Returns false for a copy made by a fork.
+    pub(super) fn is_own(&self) -> bool {
+        self.maker == process::id()
+    }
+
+    /// Returns the answer to a call after the end of the attempt: that of the object that replaces
+    /// the attempt. An attempt that made no connection is not replaced.
+    pub(super) fn on_decided<T>(&self) -> Answer<T> {
+        match fd::while_held(self.fd, self, || ()) {
+            Some(()) => Answer::Native,
+            None => Answer::Again,
+        }
+    }
+
+    /// Waits for the end of the attempt, which has a time limit.
+    pub(super) fn await_end(&self) {
         let _inside = guard::enter();
         let mut state = self.state();
         while let Some(connecting) = &state.held.connecting {
@@ -398,7 +389,10 @@ impl Undecided for Background {
         }
     }
 
-    fn with_tcp(&self, work: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
+    /// Calls `work` with the TCP socket that keeps the options and reserves the port. The
+    /// descriptor keeps its kernel object meanwhile. Returns false if the attempt has succeeded.
+    /// Does not call `work` if the program has closed the number of the TCP socket.
+    pub(crate) fn with_tcp(&self, work: impl FnOnce(BorrowedFd<'_>)) -> bool {
         let _signals_blocked = SignalsBlocked::begin();
         let state = self.state();
         let (Attempt::Trying | Attempt::Failed(_), Some(tcp)) = (state.attempt, &state.held.tcp)
@@ -411,16 +405,15 @@ impl Undecided for Background {
         true
     }
 
-    fn take_error(&self) -> Option<i32> {
+    /// Returns the error of an attempt that has failed, and clears it; 0 if the error was returned
+    /// before. `None`: the attempt has not failed.
+    pub(crate) fn take_error(&self) -> Option<i32> {
         let _signals_blocked = SignalsBlocked::begin();
         self.state().attempt.on_error_read()
     }
 
-    fn is_of_this_process(&self) -> bool {
-        self.maker == process::id()
-    }
-
-    fn cancel(&self) {
+    /// Ends the attempt, because the program closes the descriptor.
+    pub(super) fn cancel(&self) {
         let _signals_blocked = SignalsBlocked::begin();
         let mut state = self.state();
         let released = state.attempt.on_close();

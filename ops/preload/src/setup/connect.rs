@@ -30,16 +30,16 @@ use tracing::level_filters::LevelFilter;
 
 use super::background::{self, Subject};
 use super::not_offered;
-use crate::process::guard;
+use crate::fd;
 use crate::process::per_process::PerProcess;
+use crate::process::{guard, past_library};
 use crate::sharing::exposing;
 use crate::socket::room::Room;
-use crate::table::{self, Entry};
 use crate::tcp::carried::Carried;
 use crate::tcp::names::{self, Family};
 use crate::tcp::options::{self, Options};
-use crate::tcp::{made, tcp_only};
-use crate::{local, numbers, switch};
+use crate::tcp::tcp_only;
+use crate::{local, switch};
 
 /// The time that a call on a non-blocking socket waits for the answer of the peer's port mapper. In
 /// most networks the answer takes less. If the service is not offered, the program's socket is then
@@ -62,12 +62,13 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     }
     // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    let remote = to_single_host(remote);
+    let named = remote;
+    let remote = to_single_host(named);
     if let Some(outcome) = connect_by_kernel(fd, socket, remote) {
         return outcome;
     }
     // Only for a TCP socket that is not connected yet does the switch decide.
-    let Some((family, bound)) = names::of_unconnected(socket) else {
+    let Some((family, bound)) = of_connectable(socket, named) else {
         return Outcome::Kernel(None);
     };
     let Some(switch) = switch::switch() else {
@@ -91,14 +92,12 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     if let Some(reason) = reason_against(socket) {
         return fall_back(remote, &offer, &reason);
     }
-    let source = offer.route.as_ref().and_then(|route| route.source);
     let Ok(flags) = local::flags_of(socket) else {
         return Outcome::Kernel(None);
     };
     let target = KernelTarget {
         service: remote,
         bound,
-        source,
         is_ipv6: family == Family::V6,
         flags,
     };
@@ -124,9 +123,14 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
     }
 }
 
+/// Returns family and address of an unconnected socket that can connect to an address of this form.
+fn of_connectable(socket: BorrowedFd<'_>, named: SocketAddr) -> Option<(Family, SocketAddr)> {
+    names::of_unconnected(socket).filter(|(_, bound)| ops::is_destination(socket, *bound, named))
+}
+
 /// Returns the reason if no protocol may replace the program's socket.
 fn reason_against(socket: BorrowedFd<'_>) -> Option<Reason> {
-    if made::has_duplicate(socket) {
+    if fd::has_duplicate(socket) {
         Some(Reason::Duplicated)
     } else if switch::is_elsewhere(socket) {
         Some(Reason::Namespace)
@@ -176,7 +180,7 @@ pub(crate) fn peer_on_tcp(
     fd: c_int,
     remote: SocketAddr,
 ) -> Option<(SocketAddr, &'static ReasonText)> {
-    let is_simple = table::is_with_kernel(fd) && made::is_made(fd) && !guard::is_inside();
+    let is_simple = fd::is_with_kernel(fd) && fd::is_made_as_tcp(fd) && !guard::is_inside();
     if !is_simple || LevelFilter::current() >= LevelFilter::INFO {
         return None;
     }
@@ -185,14 +189,17 @@ pub(crate) fn peer_on_tcp(
 }
 
 /// Returns the outcome if the kernel connects the socket whatever its state and options are: it is
-/// not a TCP socket, or there is an [`AddressReason`].
+/// not a TCP socket, there is an [`AddressReason`], or the process has no memory.
 fn connect_by_kernel(fd: c_int, socket: BorrowedFd<'_>, remote: SocketAddr) -> Option<Outcome> {
-    if !made::is_tcp(socket, fd) {
+    if !names::is_tcp(socket) {
         return Some(Outcome::Kernel(None));
     }
-    let reason = AddressReason::of(remote)?.reason();
+    let reason = match host::reserve::is_short() {
+        true => Reason::Failed(Errno::NOMEM),
+        false => AddressReason::of(remote)?.reason(),
+    };
     // A program may call `connect` again to find out whether the connection was made.
-    if !table::is_listed(fd) {
+    if !fd::is_listed(fd) {
         info!(peer = %remote, %reason, "a connection uses TCP");
     }
     Some(Outcome::Kernel(Some(reason)))
@@ -209,7 +216,9 @@ fn connect_through_library(
 ) -> Outcome {
     let source = offer.route.as_ref().and_then(|route| route.source);
     let shown = background::flags_of(socket);
-    if shown.nonblocking {
+    // A pair that shows a connecting socket takes bytes that are sent past the library, and TCP
+    // would not get them.
+    if shown.nonblocking && !past_library::is_used_now() {
         let reserve = move |tcp: BorrowedFd<'_>| reserve_port(tcp, bound, remote, source);
         return connect_in_background(switch, fd, socket, family, remote, offer, reserve);
     }
@@ -386,12 +395,11 @@ impl Prepared {
     ) -> Result<(), Errno> {
         let (program, connection) = self.room.establish(family, protocol, stream)?;
         connection.add_number();
-        // The entry is made before a set reports the number: a thread that finds the number ready
-        // uses it at once. Without an entry, the thread would write its bytes into the socket pair,
-        // which carries signal bytes only.
-        let insert = || numbers::insert(fd, Entry::Socket(connection));
-        let replaced = background::put_under_number(&program, fd, self.flags, insert);
-        exposing::expose_standard(fd);
+        // Without an entry, a thread would write its bytes into the socket pair, which carries
+        // signal bytes only.
+        let insert = || fd::store(fd, connection);
+        let replaced = fd::change_object(&program, fd, self.flags, insert);
+        exposing::expose_new(fd);
         replaced
     }
 }

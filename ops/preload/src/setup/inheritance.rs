@@ -6,7 +6,7 @@
 //! of a program without this library, when it waits or accepts: a program that inherits a listener
 //! and does not use it must receive no peers.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 
@@ -15,27 +15,44 @@ use ops::Local;
 use rustix::io::{FdFlags, fcntl_getfd};
 use rustix::net::sockopt;
 
-use crate::listener::accept_lock::AcceptLock;
+use crate::fd::{self, Entry};
+use crate::listener::common::Common;
 use crate::listener::kernel_listener::{KernelListener, KernelProtocol};
 use crate::listener::{Listed, Listener};
+use crate::observing;
 use crate::process::guard;
-use crate::registrations::Registrations;
-use crate::setup::offer;
-use crate::table::{self, Entry};
-use crate::tcp::made;
 use crate::tcp::names::local_of;
-use crate::{numbers, observing};
+
+/// A list of words that is terminated by null.
+pub(crate) type Words = *const *const c_char;
+
+unsafe extern "C" {
+    /// The environment of this program, which it may have changed.
+    static environ: Words;
+}
+
+/// Prepares listeners for an `exec` with the environment of this program.
+pub(crate) fn keep_over_exec() {
+    // SAFETY: the C library guarantees that the list is null or terminated by null. A program that
+    // changes it in another thread during an `exec` would break the `exec` as well.
+    unsafe { keep_over_exec_with(environ) };
+}
 
 /// Prepares listeners for an `exec`, or for the start of another program. If a TCP listener stays
-/// open, so does the kernel listener next to it. `has_library`: this library is loaded into the new
-/// program.
-pub(crate) fn keep_over_exec(has_library: bool) {
-    if !table::has_listeners() {
+/// open, and the environment makes the loader load this library, so does the kernel listener next
+/// to it.
+///
+/// # Safety
+/// `environment` is a list for `execve`, or null.
+pub(crate) unsafe fn keep_over_exec_with(environment: Words) {
+    if !fd::has_listeners() {
         return;
     }
+    // SAFETY: guaranteed by the caller.
+    let has_library = unsafe { has_library(environment) };
     let _inside = guard::enter();
-    for fd in table::within(0, usize::MAX) {
-        let Some(listener) = table::find_listener(fd) else {
+    for fd in fd::all() {
+        let Some(listener) = Listener::of(fd) else {
             continue;
         };
         // SAFETY: the table has an entry for the number, so it is not negative.
@@ -51,11 +68,34 @@ pub(crate) fn keep_over_exec(has_library: bool) {
     }
 }
 
+/// Returns true for an environment that makes the loader load this library first.
+///
+/// # Safety
+/// `environment` is a list for `execve`, or null.
+unsafe fn has_library(environment: Words) -> bool {
+    if environment.is_null() {
+        return false;
+    }
+    let words = (0..).map_while(|at| {
+        // SAFETY: the list is terminated by null, and the iteration ends there.
+        let word = unsafe { *environment.add(at) };
+        // SAFETY: the entries of the list are terminated strings.
+        (!word.is_null()).then(|| unsafe { CStr::from_ptr(word) }.to_bytes())
+    });
+    let mut lists = words.filter_map(|word| word.strip_prefix(b"LD_PRELOAD="));
+    let name = b"ops-preload";
+    let other = b"ops_preload";
+    lists.any(|list| {
+        let mut parts = list.windows(name.len());
+        parts.any(|part| part == name || part == other)
+    })
+}
+
 /// Withdraws the offer of a listener that is passed to another process, because the kernel listener
 /// next to it is not passed with it. A socket that does not listen yet will use TCP alone.
 pub(crate) fn withdraw_passed(fd: c_int) {
-    made::share(fd);
-    if let Some(listener) = table::find_listener(fd)
+    fd::on_shared(fd);
+    if let Some(listener) = Listener::of(fd)
         && let Some(kernel) = listener.kernel()
     {
         let _inside = guard::enter();
@@ -90,16 +130,16 @@ pub(crate) fn adopt_inherited() {
         adopt(&partners, kernel);
     }
     for fd in &others {
-        if let Some((family, _)) = local_of(borrow(fd)).filter(|_| table::is_plain(*fd))
-            && let Ok(lock) = AcceptLock::new()
+        if let Some((family, _)) = local_of(borrow(fd)).filter(|_| fd::is_plain(*fd))
+            && let Ok(common) = Common::new()
         {
-            let listener = Listener::from_exec(None, Arc::new(lock), Listed::default(), family);
+            let listener = Listener::from_exec(None, Arc::new(common), Listed::default(), family);
             let listener = Arc::new(listener);
             let identity = Identity::of_number(*fd);
             let same = others
                 .iter()
                 .filter(|it| Identity::of_number(**it) == identity);
-            same.for_each(|fd| numbers::insert(*fd, Entry::Listener(Arc::clone(&listener))));
+            same.for_each(|fd| fd::store(*fd, Arc::clone(&listener) as Entry));
         }
     }
 }
@@ -121,7 +161,7 @@ fn adopt(partners: &[c_int], kernel: OwnedFd) {
     };
     // SAFETY: the number was listed as open.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    let (Some((family, service)), Ok(lock)) = (local_of(socket), AcceptLock::new()) else {
+    let (Some((family, service)), Ok(common)) = (local_of(socket), Common::new()) else {
         return;
     };
     let protocol = KernelProtocol {
@@ -132,36 +172,12 @@ fn adopt(partners: &[c_int], kernel: OwnedFd) {
     if rustix::io::fcntl_setfd(&kernel, FdFlags::CLOEXEC).is_ok()
         && let Ok(kernel) = KernelListener::new(kernel, protocol)
     {
-        let lock = Arc::new(lock);
-        let listener = Listener::from_exec(Some(kernel), lock, Listed::by(&record), family);
+        let common = Arc::new(common);
+        let kernel = kernel.adopted();
+        let listener = Listener::from_exec(Some(kernel), common, Listed::by(&record), family);
         let listener = Arc::new(listener);
         for fd in partners {
-            numbers::insert(*fd, Entry::Listener(Arc::clone(&listener)));
-        }
-    }
-}
-
-/// Removes the listeners that were shut down or lost. TCP and the other listener, if any, remain.
-pub(crate) fn remove_withdrawn(listener: &Arc<Listener>) {
-    let is_it = |entry: &Entry| matches!(entry, Entry::Listener(it) if Arc::ptr_eq(it, listener));
-    let numbers: Vec<c_int> = table::within(0, usize::MAX)
-        .filter(|fd| table::entry(*fd).is_some_and(|entry| is_it(&entry)))
-        .collect();
-    let successor = listener.remaining().map(Arc::new);
-    let withdrawn = listener.kernel().filter(|it| it.is_withdrawn());
-    let kernel = withdrawn.map(KernelListener::number);
-    let has_joint = listener.joint().get().is_some();
-    listener.joint().exchange(kernel, None);
-    for fd in numbers {
-        Registrations::of(fd).exchange(kernel, None, has_joint);
-        match &successor {
-            Some(successor) => {
-                table::exchange(fd, is_it, || Entry::Listener(Arc::clone(successor)));
-            }
-            None => {
-                offer::restore(fd, listener);
-                numbers::forget(fd);
-            }
+            fd::store(*fd, Arc::clone(&listener) as Entry);
         }
     }
 }

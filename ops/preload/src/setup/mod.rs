@@ -6,10 +6,12 @@
 //! | [`connect`] | `connect`: an offload protocol first, within its bound, then TCP |
 //! | `attempt` | the progress of a connect without blocking |
 //! | [`background`] | a connect without blocking, which continues on the event thread |
+//! | `connecting` | the answers of a socket that connects without blocking |
 //! | [`disconnect`] | `connect` with `AF_UNSPEC`: back to a TCP socket |
 //! | [`not_offered`] | a cache of services that no protocol offers |
 //! | [`offer`] | `listen`: protocols listen next to a TCP socket, and again if their process has ended |
 //! | [`accept`] | `accept`: one queue for the connections of TCP and of all protocols |
+//! | [`doorkeeper`] | clients that no call of this library accepts |
 //! | [`inheritance`] | listeners that are passed on by `exec` or `SCM_RIGHTS`, and inherited ones |
 //! | `signal_driven` | signal-driven I/O of a listener |
 
@@ -17,7 +19,9 @@ pub(crate) mod accept;
 mod attempt;
 pub(crate) mod background;
 pub(crate) mod connect;
+mod connecting;
 pub(crate) mod disconnect;
+pub(crate) mod doorkeeper;
 pub(crate) mod inheritance;
 mod not_offered;
 pub(crate) mod offer;

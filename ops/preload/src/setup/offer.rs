@@ -15,19 +15,20 @@ use ops::{DecisionTrace, Intent, Local, Offer, OffloadProtocol, Plan, Reason, Sw
 use rustix::net::sockopt;
 use tracing::info;
 
-use crate::listener::accept_lock::AcceptLock;
-use crate::listener::kernel_listener::{KernelListener, KernelProtocol};
+use crate::fd::sets::Registrations;
+use crate::fd::{self, Entry};
+use crate::listener::common::Common;
+use crate::listener::kernel_listener::{Doorway, KernelListener, KernelProtocol};
 use crate::listener::service::{Begun, Service, ServiceId};
 use crate::listener::{Listed, Listener};
 use crate::process::per_process::PerProcess;
 use crate::process::signals_blocked::SignalsBlocked;
 use crate::process::{self, guard};
-use crate::registrations::Registrations;
+use crate::setup::doorkeeper::{self, Holder};
 use crate::setup::{not_offered, signal_driven};
-use crate::table::{self, Entry};
 use crate::tcp::names::{Family, local_of};
-use crate::tcp::{buffers, made, tcp_only};
-use crate::{numbers, observing, switch};
+use crate::tcp::{buffers, tcp_only};
+use crate::{observing, switch};
 
 /// The default maximum of the kernel's backlog (`net.core.somaxconn`).
 const BACKLOG_MAX: u32 = 4096;
@@ -37,7 +38,10 @@ const BACKLOG_MAX: u32 = 4096;
 /// listener at an address, one of several processes succeeds, and the others try again later.
 pub(crate) fn take_over(fd: c_int) {
     static ONE_AT_A_TIME: PerProcess<Mutex<()>> = PerProcess::new();
-    if process::is_vforked() || !table::find_listener(fd).is_some_and(|it| it.needs_service()) {
+    if host::reserve::is_short()
+        || process::is_vforked()
+        || !Listener::of(fd).is_some_and(|it| it.needs_service())
+    {
         return;
     }
     // SAFETY: the table has an entry for the number, so it is not negative.
@@ -50,13 +54,15 @@ pub(crate) fn take_over(fd: c_int) {
     let lock = ONE_AT_A_TIME.get_or_init(Mutex::default);
     let _own = lock.lock().ignore_poison();
     // Another thread may have begun the service already.
-    let Some(before) = table::find_listener(fd) else {
+    let Some(before) = Listener::of(fd) else {
         return;
     };
     if !before.is_service_due() {
         return;
     }
     let _inside = guard::enter();
+    // Without the checks, the processes of the former program may still make them.
+    let _ = doorkeeper::begin(socket, &before, Holder::Heir, forget_withdrawn);
     let candidate = Candidate::of(socket).filter(|_| !switch::is_elsewhere(socket));
     match candidate.and_then(|candidate| candidate.offer_again(socket, &before)) {
         Some(renewed) => replace_listener(&before, &Arc::new(renewed)),
@@ -65,20 +71,32 @@ pub(crate) fn take_over(fd: c_int) {
     }
 }
 
+/// As in the kernel, the maximum limits larger values and replaces negative ones.
+fn backlog_of(backlog: c_int) -> u32 {
+    u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX))
+}
+
+/// Changes the backlogs of the protocols, because the program has called `listen` again.
+pub(crate) fn set_backlog(listener: &Listener, backlog: c_int) {
+    listener.kernel().inspect(|it| it.set_backlog(backlog));
+    let _inside = guard::enter();
+    let _signals_blocked = SignalsBlocked::begin();
+    listener
+        .service()
+        .inspect(|it| it.set_backlog(backlog_of(backlog)));
+}
+
 /// Replaces the listener in all its table entries, and in the `epoll` sets that watch it.
 fn replace_listener(before: &Arc<Listener>, now: &Arc<Listener>) {
-    let is_it = |entry: &Entry| matches!(entry, Entry::Listener(it) if Arc::ptr_eq(it, before));
     let number = before.service().map(Service::number);
     let successor = now.service().map(Service::number);
     let has_joint = now.joint().get().is_some();
     now.joint().exchange(number, successor);
-    for fd in table::within(0, usize::MAX) {
-        if table::entry(fd).is_some_and(|entry| is_it(&entry)) {
-            table::exchange(fd, is_it, || Entry::Listener(Arc::clone(now)));
-            match before.is_offered() {
-                true => Registrations::of(fd).exchange(number, successor, has_joint),
-                false => watch_pending(fd, now),
-            }
+    for fd in fd::numbers_of(&**before) {
+        fd::exchange(fd, &**before, || Arc::clone(now) as Entry);
+        match before.is_offered() {
+            true => Registrations::of(fd).exchange(number, successor, has_joint),
+            false => watch_pending(fd, now),
         }
     }
 }
@@ -88,14 +106,18 @@ fn replace_listener(before: &Arc<Listener>, now: &Arc<Listener>) {
 fn watch_pending(fd: c_int, listener: &Listener) {
     // SAFETY: the table has an entry for the number, so it is not negative.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-    let pending: Vec<c_int> = listener.pending().map(|it| it.as_raw_fd()).collect();
-    Registrations::of(fd).add(&pending, || listener.obtain_joint(socket));
+    let registrations = Registrations::of(fd);
+    if registrations.is_empty() {
+        return;
+    }
+    let pending: Vec<c_int> = listener.awaited().map(|it| it.as_raw_fd()).collect();
+    registrations.add(&pending, || listener.obtain_joint(socket));
 }
 
 /// Handles the program's `shutdown` of a listener, or its `connect` with `AF_UNSPEC`. The kernel's
 /// socket stops listening in all processes; a later `listen` starts it again.
 pub(crate) fn shut_down(fd: c_int) {
-    let Some(listener) = table::find_listener(fd) else {
+    let Some(listener) = Listener::of(fd) else {
         return;
     };
     if !process::owns_table() {
@@ -108,10 +130,10 @@ pub(crate) fn shut_down(fd: c_int) {
 
 /// Removes the entries of matching listeners from the table.
 pub(crate) fn forget(is_it: impl Fn(&Listener) -> bool) {
-    for fd in table::within(0, usize::MAX) {
-        if let Some(listener) = table::find_listener(fd).filter(|it| is_it(it)) {
+    for fd in fd::all() {
+        if let Some(listener) = Listener::of(fd).filter(|it| is_it(it)) {
             restore(fd, &listener);
-            numbers::forget(fd);
+            fd::forget(fd);
         }
     }
 }
@@ -123,10 +145,18 @@ pub(crate) fn restore(fd: c_int, listener: &Listener) {
     }
 }
 
+/// Returns true for a listener that another process has made and may accept from too, such as one
+/// that was passed by `SCM_RIGHTS`. That process would not see the clients of an offer of this one.
+pub(crate) fn is_made_elsewhere(fd: c_int) -> bool {
+    // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
+    let listens = || sockopt::socket_acceptconn(unsafe { BorrowedFd::borrow_raw(fd) });
+    fd >= 0 && Listener::of(fd).is_none() && listens() == Ok(true)
+}
+
 /// Prepares a `listen`. The switch is created before the kernel's `listen`, to shorten the time
 /// until the offer, in which peers connect over TCP.
 pub(crate) fn prepare(fd: c_int) {
-    if switch::made().is_some() || fd < 0 {
+    if switch::made().is_some() || fd < 0 || host::reserve::is_short() {
         return;
     }
     // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
@@ -137,9 +167,41 @@ pub(crate) fn prepare(fd: c_int) {
     }
 }
 
+/// Removes the listeners that were shut down or lost. TCP and the other listener, if any, remain.
+pub(crate) fn remove_withdrawn(listener: &Arc<Listener>) {
+    let numbers: Vec<c_int> = fd::numbers_of(&**listener).collect();
+    let successor = listener.remaining().map(Arc::new);
+    let withdrawn = listener.kernel().filter(|it| it.is_withdrawn());
+    let kernel = withdrawn.map(KernelListener::number);
+    let has_joint = listener.joint().get().is_some();
+    listener.joint().exchange(kernel, None);
+    for fd in numbers {
+        Registrations::of(fd).exchange(kernel, None, has_joint);
+        match &successor {
+            Some(successor) => {
+                fd::exchange(fd, &**listener, || Arc::clone(successor) as Entry);
+            }
+            None => {
+                restore(fd, listener);
+                fd::forget(fd);
+            }
+        }
+    }
+}
+
 /// Removes the entry of a listener that another process has shut down.
 fn forget_shut(service: ServiceId) {
     forget(|it| it.has_service(service));
+}
+
+/// Removes a kernel listener whose offer was withdrawn.
+fn forget_withdrawn(doorway: &Arc<Doorway>) {
+    let is_it = |it: &KernelListener| it.has_doorway(doorway);
+    let mut all = fd::all().filter_map(Listener::of);
+    if let Some(listener) = all.find(|it| it.kernel().is_some_and(is_it)) {
+        listener.kernel().inspect(|it| it.set_withdrawn());
+        remove_withdrawn(&listener);
+    }
 }
 
 /// A listening TCP socket next to which protocols may listen.
@@ -186,7 +248,7 @@ impl Candidate {
         socket: BorrowedFd<'_>,
         offer: &Offer,
         backlog: u32,
-        lock: Arc<AcceptLock>,
+        common: Arc<Common>,
     ) -> Result<Listener, Reason> {
         let kernel = self.listen_in_kernel(socket, offer, backlog);
         let begun = self.listen_by_protocol(offer, backlog);
@@ -205,21 +267,26 @@ impl Candidate {
             Err(_) => None,
         };
         let listed = Listed::by(&record);
-        Ok(Listener::new(kernel, service, lock, listed, self.family))
+        let listener = Listener::new(kernel, service, common, listed, self.family);
+        doorkeeper::begin(socket, &listener, Holder::Offerer, forget_withdrawn)
+            .map_err(Reason::Failed)?;
+        Ok(listener)
     }
 
     /// Offers a listener whose service has ended, or that was inherited over an `exec`.
     fn offer_again(&self, socket: BorrowedFd<'_>, before: &Listener) -> Option<Listener> {
         let offer = self.plan().ok()?;
         if !before.is_offered() {
-            let lock = Arc::clone(before.accept_lock());
-            return self.offer(socket, &offer, BACKLOG_MAX, lock).ok();
+            let common = Arc::clone(before.common());
+            return self.offer(socket, &offer, BACKLOG_MAX, common).ok();
         }
         let begun = self.listen_by_protocol(&offer, BACKLOG_MAX).ok()?;
         let kernel = before.kernel().map(KernelListener::protocol);
         let record = self.list(kernel, Some(&begun));
         let service = self.serve(begun, &record).ok()?;
-        Some(before.with_service(service, Listed::by(&record)))
+        let listener = before.with_service(service, Listed::by(&record));
+        let _ = doorkeeper::begin(socket, &listener, Holder::Offerer, forget_withdrawn);
+        Some(listener)
     }
 
     /// Begins the service of a protocol, and answers peers that ask for its address.
@@ -252,11 +319,14 @@ impl Candidate {
             let Some(sockets) = protocol.sockets().kernel() else {
                 continue;
             };
-            let begun = sockets.listen(socket, self.local, backlog).and_then(|it| {
-                let name = protocol.name();
-                let protocol = KernelProtocol { sockets, name };
-                KernelListener::new(it, protocol).map_err(Reason::Failed)
-            });
+            let stack = self.switch.stack();
+            let begun = sockets
+                .listen(socket, self.local, backlog, &offer.settings, stack)
+                .and_then(|it| {
+                    let name = protocol.name();
+                    let protocol = KernelProtocol { sockets, name };
+                    KernelListener::new(it, protocol).map_err(Reason::Failed)
+                });
             match begun {
                 Ok(listener) => return Ok(listener),
                 Err(reason) => {
@@ -317,16 +387,18 @@ impl Candidate {
 pub(crate) fn begin(fd: c_int, backlog: c_int) {
     let _signals_blocked = SignalsBlocked::begin();
     let _inside = guard::enter();
+    if host::reserve::is_short() {
+        return;
+    }
     // SAFETY: the kernel has just accepted the number in a `listen`, so it is open.
     let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     let Some(candidate) = Candidate::of(socket) else {
         return;
     };
-    // As in the kernel, the maximum limits larger values and replaces negative ones.
-    let backlog = u32::try_from(backlog).map_or(BACKLOG_MAX, |it| it.min(BACKLOG_MAX));
-    let plan = if made::is_shared(fd) {
+    let backlog = backlog_of(backlog);
+    let plan = if fd::is_shared(fd) {
         Err(Reason::Shared)
-    } else if made::has_duplicate(socket) {
+    } else if fd::has_duplicate(socket) {
         Err(Reason::Duplicated)
     } else if switch::is_elsewhere(socket) {
         Err(Reason::Namespace)
@@ -334,13 +406,13 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
         candidate.plan()
     };
     let offered = plan.and_then(|offer| {
-        let lock = AcceptLock::new().map_err(Reason::Failed)?;
-        candidate.offer(socket, &offer, backlog, Arc::new(lock))
+        let common = Common::new().map_err(Reason::Failed)?;
+        candidate.offer(socket, &offer, backlog, Arc::new(common))
     });
     match offered {
         Ok(listener) => {
             let listener = Arc::new(listener);
-            numbers::insert(fd, Entry::Listener(Arc::clone(&listener)));
+            fd::store(fd, Arc::clone(&listener) as Entry);
             // The program may have added the socket to `epoll` sets before it listens.
             watch_pending(fd, &listener);
             signal_driven::copy(fd, &listener);
@@ -349,7 +421,7 @@ pub(crate) fn begin(fd: c_int, backlog: c_int) {
             let service = candidate.local.address;
             info!(%service, %reason, "a service uses TCP alone");
             if let Some(record) = observing::native_listener(service, &ReasonText::of(reason)) {
-                numbers::list(fd, record);
+                fd::list(fd, record);
             }
         }
     }

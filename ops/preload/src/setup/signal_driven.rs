@@ -12,10 +12,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libc::{F_GETFL, F_SETFL, O_ASYNC};
 use rustix::io::DupFlags;
 
+use crate::fd;
 use crate::listener::Listener;
 use crate::process::signals_blocked::SignalsBlocked;
 use crate::process::{self, errno, guard, real};
-use crate::table;
 
 /// From `asm-generic/fcntl.h`, as the next three.
 pub(crate) const F_SETSIG: c_int = 10;
@@ -33,10 +33,10 @@ struct Owner {
 
 /// Handles a change of these settings by the program.
 pub(crate) fn on_changed(fd: c_int) {
-    if !table::is_listener(fd) || guard::is_inside() || !process::owns_table() {
+    if !fd::is_listener(fd) || guard::is_inside() || !process::owns_table() {
         return;
     }
-    if let Some(listener) = table::find_listener(fd) {
+    if let Some(listener) = Listener::of(fd) {
         let why = errno::get();
         copy(fd, &listener);
         errno::set(why);
@@ -55,6 +55,8 @@ pub(crate) fn copy(fd: c_int, listener: &Listener) {
     if flags < 0 || own < 0 || (flags | own) & O_ASYNC == 0 {
         return;
     }
+    // The program waits for a signal.
+    listener.on_awaited();
     let mut owner = Owner::default();
     control(fd, F_GETOWN_EX, (&raw mut owner).addr());
     let signal = get(fd, F_GETSIG);
@@ -63,7 +65,7 @@ pub(crate) fn copy(fd: c_int, listener: &Listener) {
     let _signals_blocked = SignalsBlocked::begin();
     let _inside = guard::enter();
     if let Ok(thread) = host::threads::spawn_quiet("ops-signals", work) {
-        let _ = thread.join();
+        thread.join();
     }
 }
 

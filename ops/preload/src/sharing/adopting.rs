@@ -20,11 +20,10 @@ use std::sync::Arc;
 use rustix::fs::fstat;
 use rustix::net::{SocketAddrUnix, bind, getsockname};
 
-use crate::numbers;
+use crate::fd::{self, Entry};
 use crate::process::{self, guard};
 use crate::socket::identity::Identity;
 use crate::socket::relay_client::RelayClient;
-use crate::table::{self, Entry};
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
 
@@ -54,20 +53,18 @@ pub(super) fn sign(fd: BorrowedFd<'_>, identity: &Identity) {
     }
 }
 
-/// Adds a descriptor to the table if it has such a name. Returns false if it has none.
-pub(crate) fn adopt(fd: c_int) -> bool {
-    if fd < 0 || guard::is_inside() || process::is_vforked() || !table::is_plain(fd) {
-        return false;
+/// Adds a descriptor to the table if it has such a name. Returns `None` if it has none.
+pub(crate) fn adopt(fd: c_int) -> Option<Arc<RelayClient>> {
+    if fd < 0 || guard::is_inside() || process::is_vforked() || !fd::is_plain(fd) {
+        return None;
     }
     let _inside = guard::enter();
     // SAFETY: the number is not negative; if it is not open, the kernel returns EBADF.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    let Some(identity) = read_name(borrowed) else {
-        return false;
-    };
-    let client = RelayClient::carrying(Arc::new(identity), None);
-    numbers::insert(fd, Entry::RelayClient(Arc::new(client)));
-    true
+    let identity = read_name(borrowed)?;
+    let client = Arc::new(RelayClient::carrying(Arc::new(identity), None));
+    fd::store(fd, Arc::clone(&client) as Entry);
+    Some(client)
 }
 
 fn read_name(fd: BorrowedFd<'_>) -> Option<Identity> {

@@ -29,11 +29,11 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use crate::fd::{self, Entry};
 use crate::socket::Socket;
 use crate::socket::relay::Relay;
 use crate::socket::relay_client::RelayClient;
 use crate::socket::shared_state::SharedStateRef;
-use crate::table::{self, Entry};
 
 /// Prepares a connection for other processes. From then on the connection ends when no process
 /// holds the program's end any more, and not when this process closes it.
@@ -49,8 +49,7 @@ pub(crate) fn share(socket: &Arc<Socket>) -> Result<Arc<Relay>, Errno> {
 /// Replaces the table entries of a connection whose pair has begun to carry bytes.
 fn replace_entries(socket: &Arc<Socket>, shared_state: SharedStateRef) {
     let client = Arc::new(RelayClient::carrying(socket.identity(), Some(shared_state)));
-    let is_it = |entry: &Entry| matches!(entry, Entry::Socket(it) if Arc::ptr_eq(it, socket));
-    for fd in table::within(0, usize::MAX) {
-        table::exchange(fd, is_it, || Entry::RelayClient(client.clone()));
+    for fd in fd::numbers_of(&**socket) {
+        fd::exchange(fd, &**socket, || Arc::clone(&client) as Entry);
     }
 }

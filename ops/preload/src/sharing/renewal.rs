@@ -13,11 +13,9 @@ use host::stand_in::Flags;
 use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::{Errno, FdFlags, fcntl_getfd};
 
-use crate::numbers;
+use crate::fd;
 use crate::process;
-use crate::registrations::Registrations;
 use crate::socket::{Socket, relay};
-use crate::table::{self, Entry};
 
 /// Renews the pair of a connection if this is necessary.
 pub(crate) fn renew_ended(socket: &Arc<Socket>) -> Result<(), Errno> {
@@ -26,11 +24,7 @@ pub(crate) fn renew_ended(socket: &Arc<Socket>) -> Result<(), Errno> {
     if !needed || !process::owns_table() {
         return Ok(());
     }
-    let numbers: Vec<c_int> = table::within(0, usize::MAX)
-        .filter(|fd| {
-            matches!(table::entry(*fd), Some(Entry::Socket(found)) if Arc::ptr_eq(&found, socket))
-        })
-        .collect();
+    let numbers: Vec<c_int> = fd::numbers_of(&**socket).collect();
     let Some(first) = numbers.first() else {
         return Ok(());
     };
@@ -42,14 +36,11 @@ pub(crate) fn renew_ended(socket: &Arc<Socket>) -> Result<(), Errno> {
     let end = end.moved(raise)?;
     for fd in numbers {
         let close_on_exec = fcntl_getfd(borrow(fd))?.contains(FdFlags::CLOEXEC);
-        let registrations = Registrations::of(fd);
-        registrations.withdraw();
         let flags = Flags {
             close_on_exec,
             ..flags
         };
-        numbers::replace(&program, fd, flags)?;
-        registrations.renew();
+        fd::change_object(&program, fd, flags, || ())?;
     }
     socket.observer().renew(end);
     relay::watch(socket)

@@ -10,7 +10,7 @@ use crate::socket::Socket;
 
 impl Socket {
     /// Performs `shutdown`.
-    pub(crate) fn shut_down(&self, how: i32) -> Result<(), Errno> {
+    pub(super) fn end_directions(&self, how: i32) -> Result<(), Errno> {
         if !matches!(how, SHUT_RD | SHUT_WR | SHUT_RDWR) {
             return Err(Errno::INVAL);
         }
@@ -35,7 +35,7 @@ impl Socket {
 
     /// Ends the connection according to `SO_LINGER`. Called before the last descriptor of this
     /// process is closed. Returns the deadline if the caller must wait for the delivery.
-    pub(crate) fn close(&self) -> Option<Instant> {
+    pub(super) fn close(&self) -> Option<Instant> {
         let linger = self.options().linger;
         let unread = self.stream.unread() > 0;
         if linger == Some(Duration::ZERO) || unread {
@@ -64,7 +64,7 @@ impl Socket {
 
     /// Waits until all written bytes are delivered, a signal handler has run, or the deadline has
     /// passed.
-    pub(crate) fn await_delivery(&self, deadline: Instant) {
+    pub(super) fn await_all_delivered(&self, deadline: Instant) {
         while self.stream.unsent() > 0 && !self.observer.state().is_broken() {
             let seen = self.observer.wait_queue().seq();
             if self.stream.unsent() == 0 {

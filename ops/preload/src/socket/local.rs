@@ -1,6 +1,6 @@
 //! The state that this process keeps of a connection within the host.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use host::locks::IgnorePoison as _;
@@ -18,8 +18,12 @@ pub(crate) struct LocalSocket {
     kept: Mutex<Kept>,
     /// The addresses with which this process has accepted the connection.
     accepted: Option<Addresses>,
-    /// True once this process has shut down its direction, or has sent to a peer that had closed.
-    has_ended_sending: AtomicBool,
+    /// The number of a state of `local::ends`.
+    sending: AtomicU8,
+    /// True once this process has shut down the direction from the peer.
+    has_ended_receiving: AtomicBool,
+    /// True until a call has returned the result of a non-blocking `connect`.
+    is_connect_pending: AtomicBool,
 }
 
 impl LocalSocket {
@@ -28,8 +32,24 @@ impl LocalSocket {
             _record: Some(record),
             kept: Mutex::new(kept),
             accepted: None,
-            has_ended_sending: AtomicBool::new(false),
+            sending: AtomicU8::new(0),
+            has_ended_receiving: AtomicBool::new(false),
+            is_connect_pending: AtomicBool::new(false),
         }
+    }
+
+    /// Makes the state of a connection whose non-blocking `connect` has not returned its result.
+    pub(crate) fn connected_later(record: Record, kept: Kept) -> Self {
+        Self {
+            is_connect_pending: AtomicBool::new(true),
+            ..Self::connected(record, kept)
+        }
+    }
+
+    /// Returns true once for a connection of a non-blocking `connect`, whose result the next
+    /// `connect` returns.
+    pub(crate) fn take_connect_result(&self) -> bool {
+        self.is_connect_pending.swap(false, Ordering::Relaxed)
     }
 
     pub(crate) fn accepted(record: Record, kept: Kept, addresses: Addresses) -> Self {
@@ -44,15 +64,24 @@ impl LocalSocket {
         self.accepted
     }
 
-    /// Makes later sends fail that the kernel refuses.
-    pub(crate) fn end_sending(&self) {
+    /// Stores the state of the direction to the peer.
+    pub(crate) fn set_sending(&self, sending: u8) {
         // Relaxed is sufficient: threads that send at the same time have no order.
-        self.has_ended_sending.store(true, Ordering::Relaxed);
+        self.sending.store(sending, Ordering::Relaxed);
     }
 
-    /// Returns true after [`end_sending`](Self::end_sending).
-    pub(crate) fn has_ended_sending(&self) -> bool {
-        self.has_ended_sending.load(Ordering::Relaxed)
+    /// Returns the state that was stored last; 0 at first.
+    pub(crate) fn sending(&self) -> u8 {
+        self.sending.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn end_receiving(&self) {
+        self.has_ended_receiving.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true after [`end_receiving`](Self::end_receiving).
+    pub(crate) fn has_ended_receiving(&self) -> bool {
+        self.has_ended_receiving.load(Ordering::Relaxed)
     }
 
     /// Returns true if no thread holds the options.

@@ -12,10 +12,12 @@
 //! | [`observer`] | shows the readiness of the stream on the program's descriptor |
 //! | [`room`] | the descriptors of a connection, reserved before the connection is made |
 //! | [`receive`], [`send`] | the two directions, with flags, timeouts and signals |
+//! | [`send_turn`] | keeps the bytes of a send together |
 //! | [`handed_over`] | completes a call when the descriptor has begun to carry the bytes |
 //! | [`ending`] | `shutdown`, `close`, `SO_LINGER` |
 //! | [`calls`] | counts and stops the calls of this process on a connection |
 //! | [`identity`] | addresses and options; each process that uses a connection has a copy |
+//! | [`operations`] | the answers of a connection to calls on its descriptors |
 //! | [`options`], [`requests`] | `getsockopt`, `setsockopt`; `ioctl` |
 //! | [`polling`] | polls before a blocking receive sleeps |
 //! | [`vector`] | lists of buffers, `struct iovec` in C |
@@ -23,7 +25,6 @@
 //! | [`relay_client`] | a shared connection in all other processes |
 //! | [`shared_state`] | the memory that these processes share |
 //! | [`local`] | a connection within the host |
-//! | [`undecided`] | a socket that connects without blocking |
 
 pub(crate) mod calls;
 pub(crate) mod ending;
@@ -31,6 +32,7 @@ mod handed_over;
 pub(crate) mod identity;
 pub(crate) mod local;
 pub(crate) mod observer;
+mod operations;
 pub(crate) mod options;
 pub(crate) mod polling;
 pub(crate) mod receive;
@@ -39,23 +41,24 @@ pub(crate) mod relay_client;
 pub(crate) mod requests;
 pub(crate) mod room;
 pub(crate) mod send;
+mod send_turn;
 pub(crate) mod shared_state;
-pub(crate) mod undecided;
 pub(crate) mod vector;
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use host::adaptive_spin::AdaptiveSpin;
-use host::stand_in::{LibraryEnd, Signals, Stage};
+use host::stand_in::Stage;
 use ops::{OffloadStream, Watch};
 use rustix::io::Errno;
 
 use calls::{CallGuard, Calls};
 use identity::Identity;
 use observer::Observer;
+use send_turn::SendTurn;
 
 use crate::process::{self, termination};
 use crate::tcp::names::Family;
@@ -68,8 +71,13 @@ pub(crate) struct Socket {
     identity: Arc<Identity>,
     calls: Calls,
     spin: AdaptiveSpin,
+    turn: SendTurn,
+    /// `SO_RCVLOWAT`.
+    receive_low: AtomicUsize,
     /// The number of descriptors of this process that refer to the connection.
     numbers: AtomicU32,
+    /// True until a call has returned the result of a non-blocking `connect`.
+    is_connect_pending: AtomicBool,
     /// The process that made the socket; a fork copies the value.
     maker: i32,
 }
@@ -83,16 +91,16 @@ pub(crate) fn were_made() -> bool {
 }
 
 impl Socket {
-    /// Makes a socket of a connected stream. `end` steers the program's descriptor.
+    /// Makes a socket of a connected stream. `observer` steers the program's descriptor.
     pub(crate) fn new(
         stream: Box<dyn OffloadStream>,
-        end: LibraryEnd,
+        observer: Observer,
         family: Family,
         options: Options,
     ) -> Result<Self, Errno> {
         WERE_MADE.store(true, Ordering::Release);
         let stream: Arc<dyn OffloadStream> = Arc::from(stream);
-        let observer = Arc::new(Observer::new(end, Signals::new()));
+        let observer = Arc::new(observer);
         stream.watch(Arc::clone(&observer) as _);
         let (local, peer) = (stream.local(), stream.peer());
         let identity = Arc::new(Identity::new(family, local, peer, options));
@@ -102,11 +110,33 @@ impl Socket {
             identity,
             calls: Calls::default(),
             spin: AdaptiveSpin::default(),
+            turn: SendTurn::default(),
+            receive_low: AtomicUsize::new(1),
             numbers: AtomicU32::new(0),
+            is_connect_pending: AtomicBool::new(false),
             maker: process::id(),
         };
         socket.apply_initial_options()?;
         Ok(socket)
+    }
+
+    /// Records that the connection was made by a non-blocking `connect`, whose result the next
+    /// `connect` returns.
+    pub(crate) fn expect_connect(&self) {
+        self.is_connect_pending.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true once after [`expect_connect`](Self::expect_connect).
+    fn take_connect_result(&self) -> bool {
+        self.is_connect_pending.swap(false, Ordering::Relaxed)
+    }
+
+    /// Resets the connection, whose bytes a pair carries. Called on the event thread.
+    pub(crate) fn abort_carried(&self) {
+        if let Some(relay) = self.observer.relay() {
+            relay.end_sharing();
+        }
+        self.stream.abort();
     }
 
     fn options(&self) -> MutexGuard<'_, Options> {
@@ -216,19 +246,9 @@ impl Socket {
         }
     }
 
-    /// Returns true if this process made the socket, and false for a copy made by a fork.
-    pub(crate) fn is_of_this_process(&self) -> bool {
-        self.maker == process::id()
-    }
-
     /// Counts a new descriptor of this process.
     pub(crate) fn add_number(&self) {
         self.numbers.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Counts the close of a descriptor. Returns true if it was the last.
-    pub(crate) fn remove_number(&self) -> bool {
-        self.numbers.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 

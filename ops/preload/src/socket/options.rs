@@ -11,45 +11,44 @@
 //! | `SO_PEERNAME` | the peer's address |
 //! | `SO_PEEK_OFF` | `EOPNOTSUPP`, as in kernels whose TCP lacks it |
 //! | `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`, `TCP_USER_TIMEOUT` | stored like all other options, and applied if the protocol runs over TCP |
+//! | `SO_RCVLOWAT` | stored like all other options, and applied by this library and the protocol |
 //! | `SO_SNDBUF` | stored like all other options, and bounds the bytes that the protocol queues |
 //! | all other options of TCP | stored in and answered by the TCP socket that the program made |
 //!
 //! Each offloaded socket keeps that TCP socket, so that the kernel itself checks and stores the
 //! options.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::Ordering;
 
 use libc::{
     IPPROTO_TCP, SO_ACCEPTCONN, SO_DOMAIN, SO_ERROR, SO_KEEPALIVE, SO_OOBINLINE, SO_PROTOCOL,
-    SO_SNDBUF, SO_SNDBUFFORCE, SO_TYPE, SOL_SOCKET, TCP_INFO, TCP_KEEPCNT, TCP_KEEPIDLE,
-    TCP_KEEPINTVL, TCP_USER_TIMEOUT, socklen_t,
+    SO_RCVLOWAT, SO_SNDBUF, SO_SNDBUFFORCE, SO_TYPE, SOL_SOCKET, TCP_INFO, TCP_KEEPCNT,
+    TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_USER_TIMEOUT,
 };
 use ops::Watch as _;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use crate::process::real;
+use crate::fd::{OptionRoom, OptionValue};
+use crate::process::errno;
 use crate::socket::Socket;
 use crate::socket::identity::Identity;
 use crate::tcp::buffers;
 use crate::tcp::options::{
-    SO_PEERNAME, TCP_CLOSE, TCP_CLOSE_WAIT, TCP_ESTABLISHED, TCP_FIN_WAIT2, is_refused, last,
-    refusal, write_info, write_number, write_peer_name,
+    SO_PEERNAME, TCP_CLOSE, TCP_CLOSE_WAIT, TCP_ESTABLISHED, TCP_FIN_WAIT2, is_refused, refusal,
+    write_info, write_number, write_peer_name,
 };
 
 impl Identity {
     /// Performs `getsockopt` for all options except those of [`is_of_carrier`].
     ///
     /// # Safety
-    /// `value` and `len` are null or what the C call demands.
-    pub(crate) unsafe fn get_option(
-        &self,
-        level: c_int,
-        name: c_int,
-        value: *mut c_void,
-        len: *mut socklen_t,
-    ) -> Result<(), Errno> {
+    /// The pointers are null or what the C call demands.
+    pub(super) unsafe fn get_option(&self, option: OptionRoom) -> Result<(), Errno> {
+        let OptionRoom { value, len, .. } = option;
+        let (level, name) = (option.level, option.name);
         let number = match (level, name) {
             (SOL_SOCKET, SO_TYPE) => libc::SOCK_STREAM,
             (SOL_SOCKET, SO_DOMAIN) => self.family.number(),
@@ -65,8 +64,7 @@ impl Identity {
             _ => {
                 let fd = self.options().native().as_raw_fd();
                 // SAFETY: the caller guarantees that both pointers are null or valid.
-                let result = unsafe { real::getsockopt(fd, level, name, value, len) };
-                return if result == 0 { Ok(()) } else { Err(last()) };
+                return errno::check(unsafe { option.native(fd) }).map(drop);
             }
         };
         // SAFETY: the caller guarantees that both pointers are null or valid.
@@ -76,14 +74,9 @@ impl Identity {
     /// Performs `setsockopt`.
     ///
     /// # Safety
-    /// `value` is null or points to `len` bytes.
-    pub(crate) unsafe fn set_option(
-        &self,
-        level: c_int,
-        name: c_int,
-        value: *const c_void,
-        len: socklen_t,
-    ) -> Result<(), Errno> {
+    /// The value is null or has the length of the option.
+    pub(super) unsafe fn set_option(&self, option: OptionValue) -> Result<(), Errno> {
+        let (level, name) = (option.level, option.name);
         if let Some(error) = refusal(level, name) {
             return Err(error);
         }
@@ -91,19 +84,27 @@ impl Identity {
             // The error of kernels whose TCP has no such option. The option would have no effect.
             return Err(Errno::OPNOTSUPP);
         }
-        // SAFETY: the caller guarantees that `value` is null or points to `len` bytes.
-        unsafe { self.options().set(level, name, value, len) }
+        // SAFETY: the caller guarantees the value.
+        unsafe { self.options().set(option) }
     }
 }
 
 impl Socket {
     /// Applies an option that the program has set, if it concerns the connection.
-    pub(crate) fn apply_option(&self, level: c_int, name: c_int) -> Result<(), Errno> {
+    pub(super) fn apply_option(
+        &self,
+        fd: BorrowedFd<'_>,
+        level: c_int,
+        name: c_int,
+    ) -> Result<(), Errno> {
         if (level, name) == (SOL_SOCKET, SO_OOBINLINE) {
             self.apply_urgent_inline();
         }
         if level == SOL_SOCKET && matches!(name, SO_SNDBUF | SO_SNDBUFFORCE) {
             self.apply_send_bound();
+        }
+        if (level, name) == (SOL_SOCKET, SO_RCVLOWAT) {
+            self.apply_receive_low(fd);
         }
         if is_about_peer(level, name) {
             self.stream.watch_peer_like(self.options().native())?;
@@ -117,6 +118,16 @@ impl Socket {
         if inline && self.stream.readiness().readable {
             // An urgent byte that arrived before is part of the stream from now on.
             self.observer.arrived();
+        }
+    }
+
+    fn apply_receive_low(&self, fd: BorrowedFd<'_>) {
+        let low = buffers::receive_low(self.options().native());
+        self.receive_low.store(low, Ordering::Relaxed);
+        self.stream.set_receive_low(low);
+        if !self.stream.readiness().readable {
+            self.observer.clear_announcement(fd);
+            self.show_all();
         }
     }
 
@@ -154,26 +165,22 @@ fn is_about_peer(level: c_int, name: c_int) -> bool {
 }
 
 /// Returns true for an option that only the process that owns the connection can answer.
-pub(crate) fn is_of_carrier(level: c_int, name: c_int) -> bool {
-    matches!(
-        (level, name),
-        (SOL_SOCKET, SO_ERROR) | (IPPROTO_TCP, TCP_INFO)
-    )
+pub(super) fn is_of_carrier(option: OptionRoom) -> bool {
+    option.is(SOL_SOCKET, SO_ERROR) || option.is(IPPROTO_TCP, TCP_INFO)
 }
 
 impl Socket {
     /// Performs `getsockopt` for an option of [`is_of_carrier`].
     ///
     /// # Safety
-    /// `value` and `len` are null or what the C call demands.
-    pub(crate) unsafe fn get_option(
+    /// The pointers are null or what the C call demands.
+    pub(super) unsafe fn get_own_option(
         &self,
         fd: BorrowedFd<'_>,
-        name: c_int,
-        value: *mut c_void,
-        len: *mut socklen_t,
+        option: OptionRoom,
     ) -> Result<(), Errno> {
-        if name == SO_ERROR {
+        let OptionRoom { value, len, .. } = option;
+        if option.name == SO_ERROR {
             let error = self.take_error(fd);
             // SAFETY: the caller guarantees that both pointers are null or valid.
             return unsafe { write_number(error, value, len) };

@@ -6,6 +6,7 @@
 
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
 
 use libc::{MSG_ERRQUEUE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use ops::{OffloadStream, Watch};
@@ -52,6 +53,7 @@ impl Socket {
                 flags,
                 is_peek: flags & MSG_PEEK != 0,
                 is_wait_all: flags & MSG_WAITALL != 0,
+                enough: self.enough(wanted, flags),
                 destination,
                 done: 0,
                 patience: None,
@@ -112,6 +114,14 @@ impl Socket {
         }
     }
 
+    /// Returns the number of bytes for which a call waits, as over TCP.
+    fn enough(&self, wanted: usize, flags: i32) -> usize {
+        match flags & MSG_WAITALL != 0 {
+            true => wanted,
+            false => self.receive_low.load(Ordering::Relaxed).min(wanted),
+        }
+    }
+
     /// Receives, or peeks at, the bytes that have arrived.
     fn attempt(&self, fd: BorrowedFd<'_>, call: &mut ReceiveCall<'_>) -> Result<Attempt, Errno> {
         if call.done > 0 && self.stream.is_at_mark() {
@@ -138,7 +148,7 @@ impl Socket {
                     self.observer.on_end_read();
                 }
                 self.after_receive(fd);
-                let is_enough = !call.is_wait_all || count == 0 || call.done >= call.wanted;
+                let is_enough = count == 0 || call.done >= call.enough;
                 Ok(if is_enough {
                     Attempt::Enough(call.done)
                 } else {
@@ -238,6 +248,8 @@ struct ReceiveCall<'a> {
     wanted: usize,
     is_peek: bool,
     is_wait_all: bool,
+    /// The number of bytes for which the call waits.
+    enough: usize,
     flags: i32,
     destination: Destination<'a>,
     /// The number of bytes received. A peek does not count.

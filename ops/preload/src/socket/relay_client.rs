@@ -1,16 +1,21 @@
 //! A shared connection in a process that does not own it. The descriptor carries bytes, at the
 //! latest from its first use on.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::ffi::{c_int, c_ulong};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use host::stand_in::{Move, Stage};
+use libc::{SO_ERROR, SOL_SOCKET};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::SendFlags;
 
+use crate::fd::{AddressRoom, Answer, End, Kind, Operations, OptionRoom, OptionValue};
 use crate::process::signals_blocked::SignalsBlocked;
+use crate::process::{self, restrictions};
 use crate::socket::identity::Identity;
 use crate::socket::shared_state::SharedStateRef;
 
@@ -55,7 +60,7 @@ impl RelayClient {
     }
 
     /// Applies options that the program has set to the descriptor and the shared state.
-    pub(crate) fn apply_options(&self, fd: BorrowedFd<'_>) {
+    fn apply_options(&self, fd: BorrowedFd<'_>) {
         self.identity.apply_timeouts(fd);
         let linger = self.identity.options().linger;
         if let Some(shared_state) = self.shared_state {
@@ -75,6 +80,73 @@ impl RelayClient {
             self.identity.apply_timeouts(fd);
         }
         self.is_carrying.store(true, Ordering::Release);
+    }
+}
+
+// The kernel counts the holders of a pair, so a close needs no work. `SAFETY` comments in this
+// implementation call the contract of the trait *the caller's contract*.
+impl Operations for RelayClient {
+    fn kind(&self) -> Kind {
+        Kind::RelayClient
+    }
+
+    unsafe fn name(&self, fd: BorrowedFd<'_>, end: End, room: AddressRoom) -> Answer<()> {
+        // SAFETY: the caller's contract.
+        unsafe { self.identity.write_name(fd, end, room) }.into()
+    }
+
+    unsafe fn get_option(&self, fd: BorrowedFd<'_>, option: OptionRoom) -> Answer<()> {
+        if option.is(SOL_SOCKET, SO_ERROR) {
+            // A descriptor that carries bytes reports its own error.
+            self.use_bytes(fd);
+            return Answer::Native;
+        }
+        // SAFETY: the caller's contract.
+        unsafe { self.identity.get_option(option) }.into()
+    }
+
+    unsafe fn set_option(&self, fd: BorrowedFd<'_>, option: OptionValue) -> Answer<()> {
+        // SAFETY: the caller's contract.
+        let set = unsafe { self.identity.set_option(option) };
+        set.map(|()| self.apply_options(fd)).into()
+    }
+
+    unsafe fn request(&self, fd: BorrowedFd<'_>, _: c_ulong, _: usize) -> Answer<()> {
+        self.use_bytes(fd);
+        Answer::Native
+    }
+
+    unsafe fn request_of_tcp(
+        &self,
+        _fd: BorrowedFd<'_>,
+        request: c_ulong,
+        argument: usize,
+    ) -> Answer<c_int> {
+        // SAFETY: the caller's contract.
+        unsafe { self.identity.request_of_tcp(request, argument) }.into()
+    }
+
+    fn transfer(&self, fd: BorrowedFd<'_>, _work: &mut dyn FnMut()) -> Answer<()> {
+        self.use_bytes(fd);
+        Answer::Native
+    }
+
+    /// The kernel permits a `shutdown` of a Unix socket whose connection has ended, but not of a
+    /// TCP socket. A program that has restricted its system calls gets the kernel's result.
+    fn shut_down(&self, fd: BorrowedFd<'_>, _how: c_int) -> Answer<()> {
+        self.use_bytes(fd);
+        match !restrictions::is_restricted() && process::has_hung_up(fd) {
+            true => Answer::Is(Err(Errno::NOTCONN)),
+            false => Answer::Native,
+        }
+    }
+
+    fn connect(&self, _fd: BorrowedFd<'_>) -> Answer<()> {
+        Answer::Is(Err(Errno::ISCONN))
+    }
+
+    fn disconnected(&self, _fd: BorrowedFd<'_>) -> Option<Result<OwnedFd, Errno>> {
+        Some(self.identity.disconnected())
     }
 }
 
@@ -100,7 +172,7 @@ pub(crate) fn obtain(fd: BorrowedFd<'_>, shared_state: SharedStateRef) -> bool {
                 let _ = host::stand_in::surrender(fd);
                 return false;
             }
-            Stage::Waking | Stage::Asked | Stage::Draining | Stage::Drained => {
+            Stage::Waking | Stage::Asked | Stage::Claimed | Stage::Draining | Stage::Drained => {
                 if shared_state.wait(stage, CHECK_INTERVAL) {
                     continue;
                 }

@@ -39,7 +39,11 @@ impl Socket {
     ///
     /// # Safety
     /// `argument` is valid for the request.
-    pub(crate) unsafe fn request(&self, request: c_ulong, argument: usize) -> Result<(), Errno> {
+    pub(super) unsafe fn answer_request(
+        &self,
+        request: c_ulong,
+        argument: usize,
+    ) -> Result<(), Errno> {
         let number = match request {
             FIONREAD => self.stream.unread_before_mark(),
             TIOCOUTQ => self.stream.unsent(),

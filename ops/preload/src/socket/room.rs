@@ -4,13 +4,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use host::descriptors::raise;
-use host::stand_in::{Flags, LibraryEnd};
+use host::stand_in::{Flags, LibraryEnd, Signals};
 use ops::OffloadStream;
 use rustix::io::Errno;
 
 use crate::observing;
 use crate::process::guard;
 use crate::socket::Socket;
+use crate::socket::observer::Observer;
 use crate::socket::relay::{self, Relay};
 use crate::tcp::names::Family;
 use crate::tcp::options::Options;
@@ -52,35 +53,40 @@ impl Room {
         protocol: &str,
         stream: Box<dyn OffloadStream>,
     ) -> Result<(OwnedFd, Arc<Socket>), Errno> {
-        let socket = socket(self.options, self.end, family, protocol, stream)?;
+        let observer = Observer::new(self.end, Signals::new());
+        let socket = socket(self.options, observer, family, protocol, stream)?;
         Ok((self.program, socket))
     }
 
-    /// Makes the socket of a connected stream, and returns the descriptor for another process,
-    /// whose pair carries bytes.
+    /// Makes the socket of a connected stream, and returns it with the descriptor for another
+    /// process, whose pair carries bytes.
     pub(crate) fn establish_for_others(
         self,
         family: Family,
         protocol: &str,
         stream: Box<dyn OffloadStream>,
-    ) -> Result<OwnedFd, Errno> {
+    ) -> Result<(OwnedFd, Arc<Socket>), Errno> {
         let _inside = guard::enter();
-        let (program, socket) = self.establish(family, protocol, stream)?;
-        Relay::carry_for_others(&socket, &program)?;
-        Ok(program)
+        let observer = Observer::new(self.end, Signals::new());
+        // Before the first event: a pair that shows the end of the peer accepts no more bytes, and
+        // the bytes before that end still have to pass through the pair.
+        observer.begin_sharing();
+        let socket = socket(self.options, observer, family, protocol, stream)?;
+        Relay::carry_for_others(&socket, &self.program)?;
+        Ok((self.program, socket))
     }
 }
 
-/// Makes the socket of a connected stream. `end` steers the program's descriptor.
+/// Makes the socket of a connected stream; see [`Socket::new`].
 pub(crate) fn socket(
     options: Options,
-    end: LibraryEnd,
+    observer: Observer,
     family: Family,
     protocol: &str,
     stream: Box<dyn OffloadStream>,
 ) -> Result<Arc<Socket>, Errno> {
     let stream = observing::connection(stream, protocol);
-    let socket = Arc::new(Socket::new(stream, end, family, options)?);
+    let socket = Arc::new(Socket::new(stream, observer, family, options)?);
     relay::watch(&socket)?;
     Ok(socket)
 }

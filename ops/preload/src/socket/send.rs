@@ -5,6 +5,7 @@
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
+use std::time::Instant;
 
 use libc::{MSG_FASTOPEN, MSG_NOSIGNAL, MSG_OOB};
 use ops::Watch;
@@ -12,6 +13,7 @@ use rustix::io::Errno;
 
 use crate::process::termination;
 use crate::socket::calls::HANDED_OVER;
+use crate::socket::send_turn::{self, Turn};
 use crate::socket::vector::Vector;
 use crate::socket::{Patience, Socket, handed_over};
 
@@ -60,6 +62,11 @@ impl Socket {
             self.refuse_ended(fd)?;
         }
         let mut parts = from.as_sources()?;
+        let _turn = match self.take_turn(fd, &mut call) {
+            Ok(turn) => turn,
+            Err(HANDED_OVER) => return call.send_to_descriptor(fd, parts),
+            Err(error) => return Err(error),
+        };
         if flags & MSG_OOB != 0 {
             call.urgent = cut_last_byte(parts);
             call.plain -= usize::from(call.urgent.is_some());
@@ -83,6 +90,49 @@ impl Socket {
             Err(HANDED_OVER) => call.send_to_descriptor(fd, parts),
             Err(_) if call.done > 0 => Ok(call.done),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Waits for the sends of other threads, so that the bytes of each stay together.
+    fn take_turn(&self, fd: BorrowedFd<'_>, call: &mut SendCall) -> Result<Turn<'_>, Errno> {
+        let waiting = self.observer.wait_queue();
+        let mut stuck: Option<(u32, Instant)> = None;
+        loop {
+            let seen = waiting.seq();
+            if let Some(turn) = self.turn.take(waiting) {
+                return Ok(turn);
+            }
+            self.refuse_ended(fd)?;
+            let sleep = self.turn.sleep_of_holder();
+            let patience = *call
+                .patience
+                .get_or_insert_with(|| Patience::of(fd, call.flags, self.options().send_timeout));
+            match (sleep, stuck) {
+                // The holder is about to continue.
+                (None, _) => stuck = None,
+                // No send has room.
+                (Some(_), _) if !self.show_full(fd) => {
+                    if patience == Patience::None {
+                        return Err(Errno::AGAIN);
+                    }
+                    stuck = None;
+                }
+                (Some(sleep), Some((since, limit))) if sleep == since => {
+                    if Instant::now() > limit {
+                        self.turn.take_away(sleep);
+                    }
+                }
+                (Some(sleep), _) => stuck = Some((sleep, Instant::now() + send_turn::PATIENCE)),
+            }
+            if patience == Patience::None || stuck.is_some() {
+                std::thread::yield_now();
+                continue;
+            }
+            match patience.wait(self, seen, false) {
+                Ok(()) => {}
+                Err(HANDED_OVER) if self.may_use_stream(fd) => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 
@@ -110,7 +160,8 @@ impl Socket {
                     let patience = call.patience.get_or_insert_with(|| {
                         Patience::of(fd, call.flags, self.options().send_timeout)
                     });
-                    match patience.wait(self, seen, call.done > 0) {
+                    let wait = || patience.wait(self, seen, call.done > 0);
+                    match self.turn.while_asleep(wait) {
                         Ok(()) => {}
                         Err(HANDED_OVER) if self.may_use_stream(fd) => {}
                         Err(error) => return Err(error),

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use libc::{SO_RCVBUF, SO_SNDBUF, SOL_SOCKET};
+use libc::{SO_RCVBUF, SO_RCVLOWAT, SO_SNDBUF, SOL_SOCKET};
 
 use crate::tcp::inherited::Value;
 
@@ -31,6 +31,13 @@ pub(crate) fn send_bound(tcp: BorrowedFd<'_>) -> Option<usize> {
 /// Returns the number of unread bytes that a socket may hold, if the program has set it.
 pub(crate) fn receive_bound(tcp: BorrowedFd<'_>) -> Option<usize> {
     bound(tcp, SO_RCVBUF)
+}
+
+/// Returns the number of bytes from which on a socket is readable.
+pub(crate) fn receive_low(tcp: BorrowedFd<'_>) -> usize {
+    let low = Value::of(tcp.as_raw_fd(), SOL_SOCKET, SO_RCVLOWAT);
+    low.and_then(|low| usize::try_from(low.as_number()).ok())
+        .unwrap_or(1)
 }
 
 /// Returns half of the size that the kernel reports: the kernel doubles the size that a program

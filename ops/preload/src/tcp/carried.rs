@@ -8,9 +8,13 @@
 //!
 //! | Call | Without the library | On TCP by a rule | Within the host |
 //! |---|---|---|---|
-//! | `connect` | 1 | 1 | 13 |
-//! | `accept4`, a connection is queued | 1 | 1 | 3 |
+//! | `connect` | 1 | 1 | 17 |
+//! | `accept4`, a connection is queued | 1 | 1 | 7 |
 //! | `close` of one end | 1 | 1 | 3 |
+//!
+//! Four of the calls of each end ask the kernel whether TCP would make the connection
+//! (`ops::netlink::NetStack::local_request`): the identity of the process, the notifications of
+//! changes, and the request and answer about the receiver.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};

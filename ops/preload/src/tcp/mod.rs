@@ -10,7 +10,6 @@
 //! | [`carried`] | the options that a local connection copies from a TCP socket |
 //! | [`kept`] | options of TCP and IP that are kept for a socket of `AF_UNIX` |
 //! | [`families`] | the address families of OFED's SDP, which programs may name |
-//! | [`made`] | the descriptors that the program made as TCP sockets |
 //! | [`namespaces`] | the network namespaces of sockets and threads |
 //! | [`tcp_only`] | options that keep a socket on TCP |
 
@@ -19,7 +18,6 @@ pub(crate) mod carried;
 pub(crate) mod families;
 pub(crate) mod inherited;
 pub(crate) mod kept;
-pub(crate) mod made;
 pub(crate) mod names;
 pub(crate) mod namespaces;
 pub(crate) mod options;

@@ -1,14 +1,18 @@
 //! The addresses of a socket, in the form of the program's address family.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-use libc::{IPPROTO_TCP, TCP_INFO, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use libc::{
+    AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, TCP_INFO, sockaddr,
+    sockaddr_in, sockaddr_in6, socklen_t,
+};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
 
+use crate::fd;
 use crate::process::real;
 
 /// The family that the program passed to `socket`.
@@ -55,8 +59,17 @@ pub(crate) fn of_unconnected(socket: BorrowedFd<'_>) -> Option<(Family, SocketAd
     named(socket).filter(|(_, address)| address.port() == 0 || is_closed(socket))
 }
 
+/// Returns true for the arguments of a `socket` that makes a TCP socket.
+pub(crate) fn is_kind_of_tcp(family: c_int, kind: c_int, protocol: c_int) -> bool {
+    matches!(family, AF_INET | AF_INET6)
+        && kind & !(SOCK_CLOEXEC | SOCK_NONBLOCK) == SOCK_STREAM
+        && matches!(protocol, 0 | IPPROTO_TCP)
+}
+
+/// Returns true for a TCP socket. Asks the kernel about a descriptor that is not recorded.
 pub(crate) fn is_tcp(socket: BorrowedFd<'_>) -> bool {
-    sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP))
+    fd::is_made_as_tcp(socket.as_raw_fd())
+        || sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP))
 }
 
 /// Returns true in state `TCP_CLOSE`, in which a socket neither listens nor has a peer.
@@ -210,4 +223,34 @@ fn put<T>(raw: &T, bytes: &mut [u8; size_of::<sockaddr_in6>()]) -> usize {
         );
     }
     len
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_stream_sockets_of_tcp_are_of_its_kind() {
+        let datagram = libc::SOCK_DGRAM;
+        for (family, kind, protocol, is_tcp) in [
+            (AF_INET, SOCK_STREAM, 0, true),
+            (AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP, true),
+            (AF_INET6, SOCK_STREAM | SOCK_NONBLOCK, 0, true),
+            (AF_INET, datagram, 0, false),
+            (AF_INET, libc::SOCK_SEQPACKET, 0, false),
+            (AF_INET, SOCK_STREAM, libc::IPPROTO_MPTCP, false),
+            (AF_INET, SOCK_STREAM, libc::IPPROTO_SCTP, false),
+            (libc::AF_UNIX, SOCK_STREAM, 0, false),
+        ] {
+            let is_found = is_kind_of_tcp(family, kind, protocol);
+            assert_eq!(is_found, is_tcp, "{family} {kind} {protocol}");
+        }
+        for kind in [SocketType::STREAM, SocketType::DGRAM] {
+            let made = socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, None).unwrap();
+            // The kernel is asked, because no hook has recorded the number.
+            fd::on_closed(made.as_raw_fd());
+            let made = std::os::fd::AsFd::as_fd(&made);
+            assert_eq!(is_tcp(made), kind == SocketType::STREAM);
+        }
+    }
 }

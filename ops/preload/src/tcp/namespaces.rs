@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use libc::SOL_SOCKET;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use crate::fd;
 use crate::process::real;
-use crate::tcp::made;
 
 /// From `asm-generic/socket.h`.
 const SO_NETNS_COOKIE: c_int = 71;
@@ -38,7 +38,7 @@ pub(crate) fn of_thread() -> Namespace {
 /// with a hooked `socket`, as long as no thread of the process has entered a namespace.
 pub(crate) fn is_elsewhere(socket: BorrowedFd<'_>, home: Namespace) -> bool {
     let has_changed = HAS_CHANGED.load(Ordering::Relaxed);
-    if !has_changed && made::is_made(socket.as_raw_fd()) {
+    if !has_changed && fd::is_made_as_tcp(socket.as_raw_fd()) {
         return false;
     }
     match (of(&socket), of_thread(), home) {

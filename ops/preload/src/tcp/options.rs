@@ -17,9 +17,11 @@ use libc::{
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use crate::process::real;
+use crate::fd::OptionValue;
+use crate::process::{errno, real};
 use crate::tcp::inherited;
 use crate::tcp::names::{self, Family};
+use crate::tcp::tcp_only::TCP_INQ;
 
 /// States of TCP in the first byte of `struct tcp_info`.
 pub(crate) const TCP_ESTABLISHED: u8 = 1;
@@ -120,20 +122,12 @@ impl Options {
     /// Sets an option after the kernel has checked it.
     ///
     /// # Safety
-    /// `value` is null or points to `len` bytes.
-    pub(crate) unsafe fn set(
-        &mut self,
-        level: c_int,
-        name: c_int,
-        value: *const c_void,
-        len: socklen_t,
-    ) -> Result<(), Errno> {
-        let fd = self.native.as_raw_fd();
-        // SAFETY: the caller guarantees that `value` is null or points to `len` bytes.
-        if unsafe { real::setsockopt(fd, level, name, value, len) } != 0 {
-            return Err(last());
-        }
-        if level != SOL_SOCKET {
+    /// The value is null or has the length of the option.
+    pub(crate) unsafe fn set(&mut self, option: OptionValue) -> Result<(), Errno> {
+        let (fd, name) = (self.native.as_raw_fd(), option.name);
+        // SAFETY: the caller guarantees the value.
+        errno::check(unsafe { option.native(fd) })?;
+        if option.level != SOL_SOCKET {
             return Ok(());
         }
         // The value is read back, so that the kernel's checks and rounding apply here too.
@@ -148,12 +142,13 @@ impl Options {
     }
 }
 
-/// Returns true for options of the packets of the kernel's TCP. They are refused, because an
-/// offload protocol carries the bytes.
+/// Returns true for options of the packets of the kernel's TCP, and for those whose effect this
+/// library does not imitate. They are refused as by kernels without them, so that programs use
+/// other means.
 pub(crate) fn is_refused(level: c_int, name: c_int) -> bool {
     match level {
         SOL_SOCKET => matches!(name, SO_ZEROCOPY | SO_ATTACH_FILTER | SO_ATTACH_BPF),
-        IPPROTO_TCP => matches!(name, TCP_ULP | TCP_MD5SIG | TCP_REPAIR),
+        IPPROTO_TCP => matches!(name, TCP_ULP | TCP_MD5SIG | TCP_REPAIR | TCP_INQ),
         _ => false,
     }
 }
@@ -168,11 +163,6 @@ pub(crate) fn refusal(level: c_int, name: c_int) -> Option<Errno> {
         }
         _ => None,
     }
-}
-
-/// Returns the error of the last call of the C library.
-pub(crate) fn last() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
 /// Reads a `SOL_SOCKET` option that consists of plain integers.
@@ -198,7 +188,7 @@ pub(crate) fn set_number(fd: c_int, level: c_int, name: c_int, value: c_int) -> 
     let len = size_of::<c_int>() as socklen_t;
     // SAFETY: the pointer is to an integer of this size.
     let result = unsafe { real::setsockopt(fd, level, name, (&raw const value).cast(), len) };
-    if result == 0 { Ok(()) } else { Err(last()) }
+    errno::check(result).map(drop)
 }
 
 fn timeout_of(fd: c_int, name: c_int) -> Option<Duration> {

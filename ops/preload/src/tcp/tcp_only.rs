@@ -10,6 +10,7 @@
 //! | `SO_RCVLOWAT` | `poll` of a socket of `AF_UNIX` ignores it |
 //! | `SO_PEEK_OFF` | SDP peeks from the first unread byte only |
 //! | `TCP_FASTOPEN_CONNECT`, `TCP_SAVE_SYN`, `TCP_REPAIR` | they concern segments |
+//! | `TCP_INQ` | a receive does not return the number of the bytes that remain |
 //! | `TCP_MD5SIG`, TCP-AO | no offload protocol signs its packets |
 //!
 //! A socket of `IPPROTO_MPTCP` is not a TCP socket and is not handled by the switch. A socket with
@@ -24,13 +25,14 @@ use libc::{IPPROTO_TCP, SO_BINDTODEVICE, SO_MARK, SOL_SOCKET, TCP_MD5SIG, sockle
 
 use crate::process::real;
 
-/// From `linux/tcp.h`; the C library's header has neither.
+/// From `linux/tcp.h`; the C library's header has none of them.
 const TCP_MD5SIG_EXT: c_int = 32;
+pub(crate) const TCP_INQ: c_int = 36;
 const TCP_AO_ADD_KEY: c_int = 38;
 
 /// Options whose value shows whether they are in force: level, name, the value of an option that is
 /// not in force, and the name for reports.
-const OPTIONS: [(c_int, c_int, c_int, &str); 13] = [
+const OPTIONS: [(c_int, c_int, c_int, &str); 14] = [
     (SOL_SOCKET, libc::SO_ZEROCOPY, 0, "SO_ZEROCOPY"),
     (SOL_SOCKET, libc::SO_TIMESTAMP, 0, "SO_TIMESTAMP"),
     (SOL_SOCKET, libc::SO_TIMESTAMPNS, 0, "SO_TIMESTAMPNS"),
@@ -48,6 +50,7 @@ const OPTIONS: [(c_int, c_int, c_int, &str); 13] = [
         "TCP_FASTOPEN_CONNECT",
     ),
     (IPPROTO_TCP, libc::TCP_SAVE_SYN, 0, "TCP_SAVE_SYN"),
+    (IPPROTO_TCP, TCP_INQ, 0, "TCP_INQ"),
     (SOL_SOCKET, libc::SO_TXTIME, 0, "SO_TXTIME"),
 ];
 

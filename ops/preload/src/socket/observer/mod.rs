@@ -173,6 +173,16 @@ impl Observer {
         self.with_end(|end| end.as_fd().as_raw_fd())
     }
 
+    /// Returns true if the pair, while it carries signals, also holds bytes of the program.
+    pub(crate) fn has_bytes(&self) -> bool {
+        self.with_end(|end| end.has_bytes(&self.signals)) == Some(true)
+    }
+
+    /// Calls `work` with the record of the signals in the pair.
+    pub(crate) fn with_signals<T>(&self, work: impl FnOnce(&Signals) -> T) -> T {
+        work(&self.signals)
+    }
+
     /// Calls `work` with the library's end, while the end steers.
     pub(crate) fn with_end<T>(&self, work: impl FnOnce(&LibraryEnd) -> T) -> Option<T> {
         self.end().as_ref().map(work)
@@ -293,6 +303,11 @@ impl Watch for Observer {
 
     fn room(&self) {
         self.apply(Event::Room);
+    }
+
+    /// Wakes a receive that waits for fewer bytes. The descriptor's readiness does not change.
+    fn arrived_few(&self) {
+        self.wait_queue.wake();
     }
 
     /// Wakes a close that lingers. The descriptor's readiness does not change.

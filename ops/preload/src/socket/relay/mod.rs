@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use host::locks::IgnorePoison as _;
@@ -15,7 +15,6 @@ use host::stand_in::{Carrier, LibraryEnd, Move, Stage};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::thread::futex;
-use tracing::warn;
 
 use self::flow::{Flow, State};
 use crate::events::{EventHandler, event_thread};
@@ -46,7 +45,17 @@ pub(crate) fn watch(socket: &Arc<Socket>) -> Result<(), Errno> {
     watched.unwrap_or(Ok(()))
 }
 
-/// Receives the requests of other processes for a connection.
+/// The function that makes a connection carry bytes because some were sent past the library.
+static ON_BYTES: OnceLock<fn(&Arc<Socket>)> = OnceLock::new();
+
+/// Sets the function that is called on the event thread when bytes of the program are found in a
+/// pair that carries signals. Called when the library is loaded.
+pub(crate) fn on_bytes(carry: fn(&Arc<Socket>)) {
+    let _ = ON_BYTES.set(carry);
+}
+
+/// Receives the requests of other processes for a connection, and finds bytes that were sent past
+/// the library.
 struct AskHandler(Weak<Socket>);
 
 impl EventHandler for AskHandler {
@@ -56,14 +65,21 @@ impl EventHandler for AskHandler {
         };
         if let Some(relay) = socket.observer().relay() {
             relay.ready(seen);
-            return;
         }
-        let has_foreign_bytes = socket.observer().with_end(LibraryEnd::has_foreign_bytes);
-        if has_foreign_bytes == Some(true) {
-            let peer = socket.stream().peer();
-            warn!(%peer, "bytes are lost that a process with a descriptor of pidfd_getfd has sent");
+        if socket.observer().has_bytes()
+            && !is_awake(&socket)
+            && let Some(carry) = ON_BYTES.get()
+        {
+            carry(&socket);
         }
     }
+}
+
+/// Returns true if a user has asked for the bytes of a connection: those in the pair are its
+/// wake-up bytes, which a user sends after it has changed the stage.
+fn is_awake(socket: &Socket) -> bool {
+    let relay = socket.observer().relay();
+    relay.is_some_and(|relay| relay.shared_state().stage() != Stage::Steered)
 }
 
 /// A reference that the event thread drops, because it holds no lock of the stream.
@@ -71,6 +87,14 @@ struct DeferredDrop(#[expect(dead_code, reason = "it is there to be dropped")] A
 
 impl EventHandler for DeferredDrop {
     fn ready(&self, _seen: EventFlags) {}
+}
+
+/// The reason for which a pair begins to carry bytes.
+enum Cause {
+    /// Another process has requested the bytes.
+    Request,
+    /// Bytes were sent past the library to this descriptor of the program's end.
+    Bytes(OwnedFd),
 }
 
 /// A connection of this process that other processes may use.
@@ -125,10 +149,13 @@ struct All {
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 
-fn shared() -> &'static Shared {
-    let found = SHARED.load(Ordering::Acquire);
+fn made() -> Option<&'static Shared> {
     // SAFETY: the pointer is null, or to a box that is never freed.
-    if let Some(found) = unsafe { found.as_ref() } {
+    unsafe { SHARED.load(Ordering::Acquire).as_ref() }
+}
+
+fn shared() -> &'static Shared {
+    if let Some(found) = made() {
         return found;
     }
     let fresh = Box::into_raw(Box::default());
@@ -157,9 +184,7 @@ pub(crate) fn reset_after_fork() {
 pub(crate) struct SharedLock(Option<MutexGuard<'static, All>>);
 
 pub(crate) fn lock() -> SharedLock {
-    // SAFETY: the pointer is null, or to a box that is never freed.
-    let shared = unsafe { SHARED.load(Ordering::Acquire).as_ref() };
-    SharedLock(shared.map(Shared::all))
+    SharedLock(made().map(Shared::all))
 }
 
 impl SharedLock {
@@ -170,11 +195,14 @@ impl SharedLock {
     }
 }
 
+/// Returns true if this process carries a connection of other processes.
+pub(crate) fn is_needed() -> bool {
+    made().is_some_and(|shared| shared.count.load(Ordering::Acquire) > 0)
+}
+
 /// Sleeps until no other process holds a connection of this process.
 pub(crate) fn await_last() {
-    let found = SHARED.load(Ordering::Acquire);
-    // SAFETY: the pointer is null, or to a box that is never freed.
-    let Some(shared) = (unsafe { found.as_ref() }) else {
+    let Some(shared) = made() else {
         return;
     };
     loop {
@@ -230,10 +258,10 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Carries the bytes of a new connection that another process will accept.
+    /// Carries the bytes of a new connection that another process will accept. The caller must have
+    /// called `begin_sharing` of the observer before its first event.
     pub(crate) fn carry_for_others(socket: &Arc<Socket>, program: &OwnedFd) -> Result<(), Errno> {
         let observer = socket.observer();
-        observer.begin_sharing();
         // The connection has no descriptor in the table yet, so there is no entry to replace.
         let relay = Self::of(socket, |_, _| {})?;
         let end = observer.hand_over().ok_or(Errno::CONNRESET)?;
@@ -291,8 +319,18 @@ impl Relay {
         self.flow.lock().ignore_poison()
     }
 
-    /// Stops the signals and begins to carry bytes, as a user has requested.
-    fn begin(&self) {
+    /// Begins to carry bytes because some were sent past the library. `program` is a descriptor of
+    /// the program's end. Must be called on the event thread.
+    ///
+    /// Does nothing if the pair carries bytes already, or a user has requested them.
+    pub(crate) fn begin_past_library(&self, program: OwnedFd) {
+        if self.shared_state.make(Move::Claim) {
+            self.begin(Cause::Bytes(program));
+        }
+    }
+
+    /// Stops the signals and begins to carry bytes.
+    fn begin(&self, cause: Cause) {
         let observer = self.socket.observer();
         if !self.socket.stop_calls(PATIENCE) {
             self.abort_hand_over();
@@ -304,15 +342,21 @@ impl Relay {
             self.socket.allow_calls();
             return;
         };
-        let drained = self.stop_signals() && self.await_user();
-        // The pair contains only wake-up bytes of users. A user sends no data before the pair
-        // carries bytes.
-        let Ok(carrier) = Carrier::of(end) else {
+        let (is_drained, carrier) = match cause {
+            // The pair contains only wake-up bytes of users. A user sends no data before the pair
+            // carries bytes.
+            Cause::Request => (self.stop_signals() && self.await_user(), Carrier::of(end)),
+            Cause::Bytes(program) => (
+                self.stop_signals() && self.drain(&program),
+                observer.with_signals(|signals| Carrier::with_bytes(end, signals)),
+            ),
+        };
+        let Ok(carrier) = carrier else {
             self.end_broken(None);
             self.socket.allow_calls();
             return;
         };
-        if !drained {
+        if !is_drained {
             observer.take_back(carrier.steer());
             self.abort_hand_over();
             return;
@@ -344,6 +388,17 @@ impl Relay {
             self.shared_state.wait(Stage::Waking, CHECK_INTERVAL);
         }
         true
+    }
+
+    /// Removes the signals from the program's end, unless a user does. Returns false if that user
+    /// does not finish in time.
+    fn drain(&self, program: &OwnedFd) -> bool {
+        if !self.shared_state.make(Move::Drain) {
+            return self.await_user();
+        }
+        // An error means that the pair can no longer be read, and has no signals to remove.
+        let _ = host::stand_in::surrender(program);
+        self.shared_state.make(Move::FinishDraining)
     }
 
     /// Waits until a user has removed the signals from the pair. Returns false if no user does so
@@ -485,7 +540,7 @@ impl EventHandler for Relay {
         match self.shared_state.stage() {
             Stage::Ended | Stage::Dropped => {}
             _ if unheld => self.end_unheld(),
-            Stage::Asked => self.begin(),
+            Stage::Asked => self.begin(Cause::Request),
             _ => {}
         }
     }

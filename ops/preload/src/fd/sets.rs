@@ -7,15 +7,18 @@
 
 use std::ffi::c_int;
 use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
+use host::descriptors;
 use libc::{
     EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLONESHOT, EPOLLOUT, EPOLLWRBAND, EPOLLWRNORM,
     epoll_event,
 };
+use rustix::io::FdFlags;
 
-use crate::deferred_removal;
-use crate::marks::{self, Mark};
+use crate::fd::marks::{self, Mark};
+use crate::fd::{removals, slots, watches};
 use crate::process::real;
 
 /// The sets that watch a descriptor, with their events.
@@ -27,7 +30,7 @@ pub(crate) struct Registrations {
 impl Registrations {
     /// Returns the sets that watch a descriptor. Without `/proc` the result is empty.
     pub(crate) fn of(fd: c_int) -> Self {
-        deferred_removal::make();
+        removals::make();
         static IS_SCANNED: AtomicBool = AtomicBool::new(false);
         // The first call records sets that were inherited over an `exec`. Two threads may do this
         // at the same time, so the child of a fork never waits for a thread of its parent.
@@ -51,6 +54,11 @@ impl Registrations {
             );
         }
         Self { fd, found }
+    }
+
+    /// Returns true if no set watches the descriptor.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.found.is_empty()
     }
 
     /// Removes the descriptor from the sets.
@@ -120,6 +128,7 @@ impl Registrations {
             let mut event = *event;
             // SAFETY: this process owns both descriptors, and the event is a local variable.
             unsafe { real::epoll_ctl(*set, EPOLL_CTL_ADD, self.fd, &raw mut event) };
+            watches::record(*set, self.fd, event);
         }
     }
 }
@@ -147,16 +156,9 @@ pub(crate) fn disarmed_event(listeners: &epoll_event) -> epoll_event {
     }
 }
 
-/// The number of descriptors that may be sets: as many as the table has slots.
-const NUMBERS: usize = 1 << 20;
-const BITS: usize = 64;
-
-/// The descriptors that were last used as sets. `/proc` shows whether such a descriptor still is a
-/// set.
-static SETS: [AtomicU64; NUMBERS / BITS] = [const { AtomicU64::new(0) }; NUMBERS / BITS];
-
-/// The index of the last word of [`SETS`] that has had a bit.
-static LAST: AtomicUsize = AtomicUsize::new(0);
+/// The highest number that was used as a set. Programs make their sets early, so few slots have
+/// lower numbers.
+static LAST: AtomicI32 = AtomicI32::new(-1);
 
 /// Records that the program adds a descriptor to a set. The caller records this before the
 /// addition, because another thread may replace the descriptor right after it.
@@ -166,63 +168,64 @@ pub(crate) fn record_addition(set: c_int, fd: c_int) {
     record_watched(fd);
 }
 
-/// Records that the program has used a descriptor as a set.
+/// Records that the program has used a descriptor as a set. `/proc` shows whether it still is one.
 #[inline]
 fn record_set(set: c_int) {
-    let number = set.cast_unsigned() as usize;
-    let bit = 1 << (number % BITS);
-    if let Some(word) = SETS.get(number / BITS)
-        && word.load(Ordering::Relaxed) & bit == 0
-    {
-        record_new_set(set, word, bit);
+    if !marks::has(set, Mark::Set) {
+        record_new_set(set);
     }
 }
 
 #[cold]
-fn record_new_set(set: c_int, word: &AtomicU64, bit: u64) {
-    LAST.fetch_max(set.cast_unsigned() as usize / BITS, Ordering::Relaxed);
-    word.fetch_or(bit, Ordering::Release);
+fn record_new_set(set: c_int) {
+    LAST.fetch_max(set, Ordering::Relaxed);
+    marks::set(set, Mark::Set, true);
 }
 
-/// True if sets were inherited over an `exec`. The descriptors that they watch were not recorded.
-static IS_INHERITED: AtomicBool = AtomicBool::new(false);
+/// True if sets may watch descriptors without a mark: sets were inherited over an `exec`, or a
+/// number has no slot.
+static IS_UNRECORDED: AtomicBool = AtomicBool::new(false);
 
 /// Records that a set watches a descriptor from now on.
 #[inline]
 pub(crate) fn record_watched(fd: c_int) {
-    marks::set(fd, Mark::Watched, true);
-}
-
-/// Records that the program closes a descriptor.
-pub(crate) fn record_closed(fd: c_int) {
-    marks::set(fd, Mark::Watched, false);
+    if !marks::set(fd, Mark::Watched, true) {
+        IS_UNRECORDED.store(true, Ordering::Release);
+    }
 }
 
 /// Returns false for a descriptor that no set watches. Without this check each connection would
 /// read the lists of all sets.
 fn is_watched(fd: c_int) -> bool {
-    IS_INHERITED.load(Ordering::Acquire) || marks::is_beyond(fd) || marks::has(fd, Mark::Watched)
+    IS_UNRECORDED.load(Ordering::Acquire) || marks::has(fd, Mark::Watched)
 }
 
 fn record_all() {
-    for entry in fs::read_dir("/proc/self/fd")
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        let is_set =
-            fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str() == "anon_inode:[eventpoll]");
-        let number = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok());
-        if let (true, Some(set)) = (is_set, number) {
-            if !recorded_sets().any(|known| known == set) && watches_any(set) {
-                IS_INHERITED.store(true, Ordering::Release);
-            }
-            record_set(set);
+    for set in inherited_sets() {
+        if !recorded_sets().any(|known| known == set) && watches_any(set) {
+            IS_UNRECORDED.store(true, Ordering::Release);
         }
+        record_set(set);
     }
+}
+
+/// Returns the sets of this process, except those of this project's libraries, whose lists are long
+/// and have no descriptor of the program.
+fn inherited_sets() -> impl Iterator<Item = c_int> {
+    let numbers = fs::read_dir("/proc/self/fd").into_iter().flatten();
+    numbers.flatten().filter_map(|entry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let object = fs::read_link(entry.path()).ok()?;
+        let is_set = object.as_os_str() == "anon_inode:[eventpoll]";
+        (is_set && !is_of_libraries(number)).then_some(number)
+    })
+}
+
+/// Returns true for a number among those of the libraries that does not survive an `exec`.
+fn is_of_libraries(number: c_int) -> bool {
+    // SAFETY: the number is listed as open, so it is not negative, and one system call uses it.
+    let flags = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) });
+    number >= descriptors::lowest() && flags.is_ok_and(|it| it.contains(FdFlags::CLOEXEC))
 }
 
 fn watches_any(set: c_int) -> bool {
@@ -230,16 +233,29 @@ fn watches_any(set: c_int) -> bool {
 }
 
 fn recorded_sets() -> impl Iterator<Item = c_int> {
-    let words = SETS.iter().map(|word| word.load(Ordering::Acquire));
-    let words = words.take(LAST.load(Ordering::Relaxed) + 1);
-    words
-        .enumerate()
-        .filter(|(_, word)| *word != 0)
-        .flat_map(|(index, word)| {
-            (0..BITS)
-                .filter(move |bit| word >> bit & 1 == 1)
-                .filter_map(move |bit| c_int::try_from(index * BITS + bit).ok())
-        })
+    (0..=LAST.load(Ordering::Relaxed)).filter(|number| marks::has(*number, Mark::Set))
+}
+
+/// Returns a connection within the host that a set watches with this data, with the registration.
+/// The kernel's list has the number of the kernel object, because that of the descriptor may be
+/// closed.
+pub(crate) fn find_local(set: c_int, data: u64) -> Option<(c_int, epoll_event)> {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{set}")).ok()?;
+    let inode = |line: &str| {
+        let word = line
+            .split_whitespace()
+            .find_map(|it| it.strip_prefix("ino:"));
+        u64::from_str_radix(word?, 16).ok()
+    };
+    let listed = |line| Some((inode(line)?, parse(line)?.1));
+    slots::local().find_map(|fd| {
+        // SAFETY: the number has an entry, so it is not negative.
+        let object = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
+        let mut all = info.lines().filter_map(listed);
+        let is_it =
+            |(inode, event): &(u64, epoll_event)| *inode == object.st_ino && event.u64 == data;
+        all.find(is_it).map(|(_, event)| (fd, event))
+    })
 }
 
 /// Parses a line such as `tfd: 5 events: 80000019 data: 5 ...`. The descriptor is decimal; events
@@ -251,4 +267,30 @@ fn parse(line: &str) -> Option<(c_int, epoll_event)> {
     let events = u32::from_str_radix(after("events:")?, 16).ok()?;
     let u64 = u64::from_str_radix(after("data:")?, 16).ok()?;
     Some((target, epoll_event { events, u64 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use rustix::event::epoll;
+
+    use super::*;
+
+    #[test]
+    fn sets_of_the_libraries_are_not_inherited() {
+        let of_program = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let of_library = descriptors::copy(&of_program).unwrap();
+        let all: Vec<c_int> = inherited_sets().collect();
+        assert!(all.contains(&of_program.as_raw_fd()));
+        assert!(!all.contains(&of_library.as_raw_fd()));
+    }
+
+    #[test]
+    fn a_set_that_survives_an_exec_is_inherited_at_each_number() {
+        let set = epoll::create(epoll::CreateFlags::empty()).unwrap();
+        let high = descriptors::copy(&set).unwrap();
+        rustix::io::fcntl_setfd(&high, FdFlags::empty()).unwrap();
+        assert!(inherited_sets().any(|found| found == high.as_raw_fd()));
+    }
 }

@@ -1,9 +1,10 @@
-//! The entries of the program's descriptors. A call on a native socket costs two loads.
+//! The slots of the descriptor numbers. A call on a native socket costs two loads.
 //!
-//! The table grows in chunks that are never freed, so a lookup needs no lock. A slot in use has its
-//! own lock, which is held for the few instructions that copy a reference. Signals are not blocked
-//! meanwhile, because that would cost two system calls. So a handler that uses the same descriptor
-//! must not wait for the thread that it has interrupted.
+//! The table grows in chunks that are never freed, so a lookup needs no lock. The first chunk is
+//! part of this library, all others are mapped, so no slot needs the allocator. A slot in use has
+//! its own lock, which is held for the few instructions that copy a reference. Signals are not
+//! blocked meanwhile, because that would cost two system calls. So a handler that uses the same
+//! descriptor must not wait for the thread that it has interrupted.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -11,69 +12,48 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 use ops::observe::NativeRecord;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use crate::listener::Listener;
+use crate::fd::operations::{Kind, Operations, address_of};
+use crate::fd::watch::Watch;
 use crate::observing;
-use crate::socket::Socket;
-use crate::socket::local::LocalSocket;
-use crate::socket::relay_client::RelayClient;
-use crate::socket::undecided::Undecided;
 
 const CHUNK: usize = 1024;
 /// The kernel's `nr_open` is 2^20 unless an administrator has raised it; higher numbers stay
 /// native.
 const CHUNKS: usize = 1024;
 
-/// The state that this library keeps for a descriptor.
-#[derive(Clone)]
-pub(crate) enum Entry {
-    /// A connection that an offload protocol carries; the kernel sees one end of a pair.
-    Socket(Arc<Socket>),
-    /// A connection whose bytes a relay moves, in this process or in another process; the kernel
-    /// sees one end of a pair that carries these bytes.
-    RelayClient(Arc<RelayClient>),
-    /// A listening kernel socket that accepts offloaded connections as well.
-    Listener(Arc<Listener>),
-    /// A connection within the host, which is a kernel socket; only calls about its name and its
-    /// options use the entry.
-    Local(Arc<LocalSocket>),
-    /// A socket that connects, by a protocol or by TCP; the kernel sees one end of a pair.
-    Undecided(Arc<dyn Undecided>),
-    /// A kernel TCP socket with several descriptors that is listed with the reason for it; no call
-    /// uses the entry. The record of a single descriptor is in the slot itself.
-    #[expect(dead_code, reason = "held so that it stays listed")]
-    Listed(Arc<NativeRecord>),
-}
-
-const NATIVE: u8 = 0;
-const SOCKET: u8 = 1;
-const LISTENER: u8 = 2;
-const RELAY_CLIENT: u8 = 3;
-const LISTED: u8 = 4;
-const LOCAL: u8 = 5;
-const UNDECIDED: u8 = 6;
-
 /// The number of times that a thread tries to lock a slot before it yields the processor.
 const SPINS: u32 = 100;
 
-impl Entry {
-    fn kind(&self) -> u8 {
-        match self {
-            Self::Socket(_) => SOCKET,
-            Self::Listener(_) => LISTENER,
-            Self::Listed(_) => LISTED,
-            Self::Local(_) => LOCAL,
-            Self::RelayClient(_) => RELAY_CLIENT,
-            Self::Undecided(_) => UNDECIDED,
-        }
+/// An object behind descriptors.
+pub(crate) type Entry = Arc<dyn Operations>;
+
+/// A kernel TCP socket with several descriptors that is listed with the reason for it. The record
+/// of a single descriptor is in the slot itself.
+struct Listed(#[expect(dead_code, reason = "held so that it stays listed")] NativeRecord);
+
+impl Operations for Listed {
+    fn kind(&self) -> Kind {
+        Kind::Listed
     }
 }
 
-/// The state of a descriptor. The slot of a descriptor without an entry consists of zeros.
-struct Slot {
+/// The state of a descriptor number. The slot of a number that no call has used consists of zeros.
+pub(super) struct Slot {
+    /// The [`Kind`] of the entry.
     kind: AtomicU8,
+    /// The set of [`Mark`](super::marks::Mark)s.
+    pub(super) marks: AtomicU8,
     /// The number of the record of a TCP socket; 0 for none.
     record: AtomicU32,
+    /// The serial number of an `epoll` set; 0 for any other descriptor.
+    pub(super) set: AtomicU32,
+    /// The serial number of the set to which a connection was added last, and not removed since; 0
+    /// if it is not known.
+    pub(super) watched_by: AtomicU32,
+    /// The registration of a connection within the host in a set.
+    pub(super) watch: Watch,
     /// The thread that holds the slot, to read or exchange the entry; 0 for none.
     holder: AtomicUsize,
     /// The entry is a single word, so that a signal handler always reads a complete entry.
@@ -90,6 +70,45 @@ struct Node {
 }
 
 impl Slot {
+    const fn new() -> Self {
+        Self {
+            kind: AtomicU8::new(0),
+            marks: AtomicU8::new(0),
+            record: AtomicU32::new(0),
+            set: AtomicU32::new(0),
+            watched_by: AtomicU32::new(0),
+            watch: Watch::new(),
+            holder: AtomicUsize::new(0),
+            entry: AtomicPtr::new(ptr::null_mut()),
+            removed: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    #[inline]
+    fn kind(&self) -> Kind {
+        Kind::from_number(self.kind.load(Ordering::Acquire))
+    }
+
+    /// Returns true for a number without entry and marks that is no set.
+    #[inline]
+    fn is_unused(&self) -> bool {
+        self.kind.load(Ordering::Acquire) == Kind::Native as u8
+            && self.marks.load(Ordering::Acquire) == 0
+            && self.set.load(Ordering::Relaxed) == 0
+    }
+
+    /// Returns true for a number with an entry.
+    pub(super) fn has_kind(&self) -> bool {
+        self.kind() != Kind::Native
+    }
+
+    /// Changes the kind, and returns the former kind.
+    fn set_kind(&self, kind: Kind) -> Kind {
+        let before = Kind::from_number(self.kind.swap(kind as u8, Ordering::AcqRel));
+        count(before, kind);
+        before
+    }
+
     /// Holds the slot for the thread `me`. Fails with the thread that holds it already.
     fn try_hold(&self, me: usize) -> Result<(), usize> {
         self.holder
@@ -143,21 +162,17 @@ impl Slot {
     /// before or after both.
     fn remove(&self) -> Option<Entry> {
         let held = Held::of(self);
-        count(self.kind.swap(NATIVE, Ordering::AcqRel), NATIVE);
+        self.set_kind(Kind::Native);
         let before = self.entry.swap(ptr::null_mut(), Ordering::AcqRel);
         held.remove_node(before)
     }
 
-    /// Stores another entry if `is_it` accepts the present entry, and returns the former entry.
-    fn exchange(
-        &self,
-        is_it: impl FnOnce(&Entry) -> bool,
-        other: impl FnOnce() -> Entry,
-    ) -> Option<Entry> {
+    /// Stores another entry if the present entry has this address, and returns the former entry.
+    fn exchange(&self, address: usize, other: impl FnOnce() -> Entry) -> Option<Entry> {
         let held = Held::of(self);
         let before = self.entry.load(Ordering::Acquire);
         // SAFETY: the pointer is null, or to a node that no thread frees while the slot is held.
-        if !unsafe { before.as_ref() }.is_some_and(|node| is_it(&node.entry)) {
+        if unsafe { before.as_ref() }.is_none_or(|node| address_of(&*node.entry) != address) {
             return None;
         }
         let other = other();
@@ -172,7 +187,7 @@ impl Slot {
             drop(unsafe { Box::from_raw(fresh) });
             return None;
         }
-        count(self.kind.swap(kind, Ordering::AcqRel), kind);
+        self.set_kind(kind);
         held.remove_node(before)
     }
 }
@@ -284,28 +299,47 @@ fn this_thread() -> usize {
 
 type Chunk = [Slot; CHUNK];
 
-static TABLE: [AtomicPtr<Chunk>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
+/// The slots of the lowest numbers, which are the only ones of most programs.
+static FIRST: Chunk = [const { Slot::new() }; CHUNK];
 
-fn existing(fd: c_int) -> Option<&'static Slot> {
+static TABLE: [AtomicPtr<Chunk>; CHUNKS] = {
+    let mut table = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
+    table[0] = AtomicPtr::new((&raw const FIRST).cast_mut());
+    table
+};
+
+#[inline]
+pub(super) fn existing(fd: c_int) -> Option<&'static Slot> {
     let fd = usize::try_from(fd).ok()?;
     let chunk = TABLE.get(fd / CHUNK)?.load(Ordering::Acquire);
     // SAFETY: the pointer is null, or to a chunk that is never freed.
     unsafe { chunk.as_ref() }.map(|chunk| &chunk[fd % CHUNK])
 }
 
-fn slot(fd: c_int) -> Option<&'static Slot> {
-    if let Some(slot) = existing(fd) {
-        return Some(slot);
-    }
+/// Returns the slot of a number, and maps its chunk if necessary. `None`: the number is beyond the
+/// table, or the kernel lacks memory.
+#[inline]
+pub(super) fn slot(fd: c_int) -> Option<&'static Slot> {
+    existing(fd).or_else(|| map(fd))
+}
+
+#[cold]
+fn map(fd: c_int) -> Option<&'static Slot> {
     let chunk = TABLE.get(usize::try_from(fd).ok()? / CHUNK)?;
-    // Made in place, because the stack of a thread may be smaller than a chunk.
-    let fresh = Box::<Chunk>::new_zeroed();
-    // SAFETY: the fields of a slot may be zero: numbers, null pointers, and the kind `NATIVE`.
-    let fresh = Box::into_raw(unsafe { fresh.assume_init() });
-    let first = chunk.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
+    let size = size_of::<Chunk>();
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the kernel chooses an unused address for the new mapping.
+    let fresh = unsafe { mmap_anonymous(ptr::null_mut(), size, rights, MapFlags::PRIVATE) }.ok()?;
+    // The fields of a slot may be zero: numbers, null pointers, and the kind `Native`.
+    let first = chunk.compare_exchange(
+        ptr::null_mut(),
+        fresh.cast(),
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    );
     if first.is_err() {
-        // SAFETY: another thread has stored its chunk first, so no thread has seen ours.
-        drop(unsafe { Box::from_raw(fresh) });
+        // SAFETY: another thread has stored its chunk first, so no thread has seen this one.
+        let _ = unsafe { munmap(fresh, size) };
     }
     existing(fd)
 }
@@ -314,173 +348,92 @@ static LISTENERS: AtomicUsize = AtomicUsize::new(0);
 
 static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
 
+static LOCAL_CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
+
+fn count(before: Kind, after: Kind) {
+    for (kind, change) in [(before, usize::MAX), (after, 1)] {
+        let counter = match kind {
+            Kind::Listener => &LISTENERS,
+            Kind::Socket | Kind::RelayClient | Kind::Connecting => &CONNECTIONS,
+            Kind::Local => &LOCAL_CONNECTIONS,
+            Kind::Native | Kind::Listed => continue,
+        };
+        counter.fetch_add(change, Ordering::Relaxed);
+    }
+}
+
 /// Returns true if any descriptor is an offloaded connection.
+#[inline]
 pub(crate) fn has_connections() -> bool {
     CONNECTIONS.load(Ordering::Relaxed) > 0
 }
 
-static LOCAL_CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
-
 /// Returns true if any descriptor is a connection within the host.
+#[inline]
 pub(crate) fn has_local() -> bool {
     LOCAL_CONNECTIONS.load(Ordering::Relaxed) > 0
 }
 
 /// Returns true if any descriptor is a listener with an offload protocol next to it.
+#[inline]
 pub(crate) fn has_listeners() -> bool {
     LISTENERS.load(Ordering::Relaxed) > 0
 }
 
-fn kind(fd: c_int) -> u8 {
-    existing(fd).map_or(NATIVE, |slot| slot.kind.load(Ordering::Acquire))
-}
-
-/// The party that moves a descriptor's bytes.
-pub(crate) enum Mover {
-    Kernel,
-    /// This library, for a connection of this process.
-    Own(Arc<Socket>),
-    /// The kernel, between the program and the process that owns the connection.
-    RelayClient(Arc<RelayClient>),
-}
-
-/// Returns the mover of a descriptor's bytes, once its connection is decided.
 #[inline]
-pub(crate) fn mover(fd: c_int) -> Mover {
-    if !contains(fd) {
-        return Mover::Kernel;
-    }
-    settle(fd);
-    match entry(fd) {
-        Some(Entry::Socket(socket)) => Mover::Own(socket),
-        Some(Entry::RelayClient(client)) => Mover::RelayClient(client),
-        _ => Mover::Kernel,
-    }
+pub(super) fn kind(fd: c_int) -> Kind {
+    existing(fd).map_or(Kind::Native, Slot::kind)
 }
 
-/// Returns the protocols next to a listening socket, if there are any.
-pub(crate) fn find_listener(fd: c_int) -> Option<Arc<Listener>> {
-    let slot = existing(fd)?;
-    if slot.kind.load(Ordering::Acquire) != LISTENER {
-        return None;
-    }
-    match slot.get() {
-        Some(Entry::Listener(listener)) => Some(listener),
-        _ => None,
-    }
+/// Returns true for a number with an entry or marks, or of a set.
+#[inline]
+pub(crate) fn is_in_use(fd: c_int) -> bool {
+    existing(fd).is_some_and(|slot| !slot.is_unused())
 }
 
+/// Returns the entry of a descriptor.
 pub(crate) fn entry(fd: c_int) -> Option<Entry> {
     let slot = existing(fd)?;
-    if slot.kind.load(Ordering::Acquire) == NATIVE {
+    if !slot.has_kind() {
         return None;
     }
     slot.get()
 }
 
-/// Returns true for a descriptor without an entry. A listed TCP socket has an entry, though the
-/// kernel moves its bytes; calls that move bytes use [`contains`] instead.
-pub(crate) fn is_plain(fd: c_int) -> bool {
-    kind(fd) == NATIVE
-}
-
-/// Returns true for a descriptor of a kernel object that the program made, without another object
-/// next to it.
-pub(crate) fn is_with_kernel(fd: c_int) -> bool {
-    matches!(kind(fd), NATIVE | LISTED)
-}
-
-/// Returns true if a descriptor is a listener with an offload protocol next to it.
-pub(crate) fn is_listener(fd: c_int) -> bool {
-    kind(fd) == LISTENER
-}
-
-/// Returns true for a descriptor whose events depend on kernel objects other than its own, or whose
-/// kernel object is not final, so that a change to its registrations takes more than the kernel's
-/// call.
-#[inline]
-pub(crate) fn needs_library(fd: c_int) -> bool {
-    matches!(kind(fd), LISTENER | UNDECIDED)
-}
-
-/// Returns the attempt of a socket that connects without blocking.
-#[inline]
-pub(crate) fn undecided(fd: c_int) -> Option<Arc<dyn Undecided>> {
-    if kind(fd) != UNDECIDED {
-        return None;
-    }
-    match entry(fd) {
-        Some(Entry::Undecided(undecided)) => Some(undecided),
-        _ => None,
-    }
-}
-
-/// Waits until a socket that connects without blocking has its final kernel object and entry. Calls
-/// that would pass the present object on to other descriptors or processes wait here first.
-#[inline]
-pub(crate) fn settle(fd: c_int) {
-    if let Some(undecided) = undecided(fd) {
-        undecided.settle();
-    }
-}
-
-/// Returns true for a connection within the host.
-pub(crate) fn is_local(fd: c_int) -> bool {
-    kind(fd) == LOCAL
-}
-
-/// Returns true if a descriptor is an offloaded connection.
-#[inline]
-pub(crate) fn contains(fd: c_int) -> bool {
-    matches!(kind(fd), SOCKET | RELAY_CLIENT | UNDECIDED)
-}
-
-/// Returns true for a descriptor that is an offloaded connection or one within the host.
-#[inline]
-pub(crate) fn is_connection(fd: c_int) -> bool {
-    matches!(kind(fd), SOCKET | RELAY_CLIENT | UNDECIDED | LOCAL)
-}
-
 /// Makes an entry for a descriptor, and returns the former entry. Fails with `entry` if the table
 /// has no slot.
-pub(crate) fn insert(fd: c_int, entry: Entry) -> Result<Option<Entry>, Entry> {
+pub(super) fn replace(fd: c_int, entry: Entry) -> Result<Option<Entry>, Entry> {
     let Some(slot) = slot(fd) else {
         return Err(entry);
     };
     let kind = entry.kind();
     let before = slot.replace(Some(entry));
-    count(slot.kind.swap(kind, Ordering::AcqRel), kind);
+    slot.set_kind(kind);
     drop(slot.take_record());
     Ok(before)
 }
 
-/// Lists a TCP socket until its descriptor is closed, and returns the former entry. Allocates
-/// memory only if the descriptor is the first of its chunk of the table.
-pub(crate) fn list(fd: c_int, record: NativeRecord) -> Option<Entry> {
+/// Lists a TCP socket until its descriptor is closed, and returns the former entry.
+pub(super) fn list(fd: c_int, record: NativeRecord) -> Option<Entry> {
     let slot = slot(fd)?;
     let former = slot.record.swap(record.into_number(), Ordering::AcqRel);
-    let before = slot.kind.swap(LISTED, Ordering::AcqRel);
+    slot.set_kind(Kind::Listed);
     drop(observing::native_record(former));
-    count(before, LISTED);
     slot.remove_entry()
-}
-
-/// Returns true for a TCP socket that is listed.
-pub(crate) fn is_listed(fd: c_int) -> bool {
-    kind(fd) == LISTED
 }
 
 /// Removes a TCP socket from the list if it has a single descriptor. Takes no lock and frees no
 /// memory, so signals need not be blocked.
-pub(crate) fn unlist(fd: c_int) -> bool {
+pub(super) fn unlist(fd: c_int) -> bool {
     let Some(slot) = existing(fd) else {
         return false;
     };
-    if slot.kind.load(Ordering::Acquire) != LISTED || !slot.has_no_entry() {
+    if slot.kind() != Kind::Listed || !slot.has_no_entry() {
         return false;
     }
+    let (listed, native) = (Kind::Listed as u8, Kind::Native as u8);
     let kind = &slot.kind;
-    let is_native = kind.compare_exchange(LISTED, NATIVE, Ordering::AcqRel, Ordering::Acquire);
+    let is_native = kind.compare_exchange(listed, native, Ordering::AcqRel, Ordering::Acquire);
     if is_native.is_ok() {
         drop(slot.take_record());
     }
@@ -489,29 +442,39 @@ pub(crate) fn unlist(fd: c_int) -> bool {
 
 /// Makes an entry of the record of a TCP socket, so that a duplicate of its descriptor can have the
 /// same entry.
-pub(crate) fn share_record(fd: c_int) {
+pub(super) fn share_record(fd: c_int) {
     if let Some(slot) = existing(fd)
-        && slot.kind.load(Ordering::Acquire) == LISTED
+        && slot.kind() == Kind::Listed
         && let Some(record) = slot.take_record()
     {
-        drop(slot.replace(Some(Entry::Listed(Arc::new(record)))));
+        drop(slot.replace(Some(Arc::new(Listed(record)))));
     }
 }
 
-/// Exchanges the entry of a descriptor, if `is_it` accepts it.
-pub(crate) fn exchange(
-    fd: c_int,
-    is_it: impl FnOnce(&Entry) -> bool,
-    other: impl FnOnce() -> Entry,
-) {
+/// Exchanges the entry of a descriptor if it is `before`.
+pub(crate) fn exchange<T: ?Sized>(fd: c_int, before: &T, other: impl FnOnce() -> Entry) {
     // The former entry is dropped after the slot is released, because it may be the last reference.
-    drop(existing(fd).and_then(|slot| slot.exchange(is_it, other)));
+    drop(existing(fd).and_then(|slot| slot.exchange(address_of(before), other)));
+}
+
+/// Calls `work` if the entry of a descriptor is `object`, which stays its entry meanwhile.
+pub(crate) fn while_held<T: ?Sized, R>(
+    fd: c_int,
+    object: &T,
+    work: impl FnOnce() -> R,
+) -> Option<R> {
+    let slot = existing(fd)?;
+    let _held = Held::of(slot);
+    // SAFETY: the pointer is null, or to a node that no thread frees while the slot is held.
+    let node = unsafe { slot.entry.load(Ordering::Acquire).as_ref() };
+    let is_it = node.is_some_and(|node| address_of(&*node.entry) == address_of(object));
+    is_it.then(work)
 }
 
 /// Removes the entry of a descriptor and returns it.
 pub(crate) fn remove(fd: c_int) -> Option<Entry> {
     let slot = existing(fd)?;
-    if slot.kind.load(Ordering::Acquire) == NATIVE {
+    if !slot.has_kind() {
         return None;
     }
     let entry = slot.remove();
@@ -523,42 +486,45 @@ pub(crate) fn remove(fd: c_int) -> Option<Entry> {
 /// not freed: the copied allocator may be locked.
 pub(crate) fn forget_copied(fd: c_int) {
     if let Some(slot) = existing(fd) {
-        slot.kind.store(NATIVE, Ordering::Release);
+        slot.kind.store(Kind::Native as u8, Ordering::Release);
     }
 }
 
 /// Removes the entry of a connection and returns it. The descriptor stays that of a connection, of
-/// which [`has_ended`] returns true, until the program closes it.
+/// which [`has_ended`](super::has_ended) returns true, until the program closes it.
 pub(crate) fn end_connection(fd: c_int) -> Option<Entry> {
     existing(fd).and_then(Slot::remove_entry)
 }
 
-/// Returns true for a connection that the end of the process has closed.
-pub(crate) fn has_ended(fd: c_int) -> bool {
-    // The kind is read last, because another thread may close the descriptor.
-    existing(fd).is_some_and(Slot::has_no_entry) && contains(fd)
+/// Returns true for a descriptor without the object of an entry.
+pub(super) fn has_no_entry(fd: c_int) -> bool {
+    existing(fd).is_some_and(Slot::has_no_entry)
 }
 
-fn count(before: u8, after: u8) {
-    for (kind, change) in [(before, usize::MAX), (after, 1)] {
-        match kind {
-            LISTENER => LISTENERS.fetch_add(change, Ordering::Relaxed),
-            SOCKET | RELAY_CLIENT | UNDECIDED => CONNECTIONS.fetch_add(change, Ordering::Relaxed),
-            LOCAL => LOCAL_CONNECTIONS.fetch_add(change, Ordering::Relaxed),
-            _ => continue,
-        };
-    }
-}
-
-/// Returns all descriptors with an entry in a range, both ends included.
-pub(crate) fn within(first: usize, last: usize) -> impl Iterator<Item = c_int> {
+/// Returns the numbers of a range whose slots were used, both ends included.
+pub(super) fn slots(first: usize, last: usize) -> impl Iterator<Item = (c_int, &'static Slot)> {
     let last = last.min(CHUNK * CHUNKS - 1);
     let chunks = first / CHUNK..=last / CHUNK;
     chunks
         .filter(|chunk| !TABLE[*chunk].load(Ordering::Acquire).is_null())
         .flat_map(move |chunk| (chunk * CHUNK).max(first)..=(chunk * CHUNK + CHUNK - 1).min(last))
         .filter_map(|fd| c_int::try_from(fd).ok())
-        .filter(|fd| kind(*fd) != NATIVE)
+        .filter_map(|fd| Some((fd, existing(fd)?)))
+        .filter(|(_, slot)| !slot.is_unused())
+}
+
+/// Returns all descriptors with an entry.
+pub(crate) fn all() -> impl Iterator<Item = c_int> {
+    slots(0, usize::MAX)
+        .filter(|(_, slot)| slot.has_kind())
+        .map(|(fd, _)| fd)
+}
+
+/// Returns all connections within the host.
+pub(super) fn local() -> impl Iterator<Item = c_int> {
+    slots(0, usize::MAX)
+        .filter(|(_, slot)| slot.kind() == Kind::Local)
+        .map(|(fd, _)| fd)
 }
 
 /// Releases, in the child of a `fork`, the slots that other threads of the parent held.

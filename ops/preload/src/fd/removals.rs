@@ -25,17 +25,8 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
 
+use crate::fd::slots::{existing, slot};
 use crate::process::{errno, real};
-
-/// Removals are deferred for lower numbers of sets and sockets only.
-const NUMBERS: usize = 1 << 16;
-
-/// The serial number of a set, for each descriptor that is one; 0 for all others.
-static SETS: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
-
-/// The serial number of the set to which a connection was added last, and not removed since; 0 if
-/// it is not known.
-static WATCHED_BY: [AtomicU32; NUMBERS] = [const { AtomicU32::new(0) }; NUMBERS];
 
 /// The serial number of the last set.
 static LAST: AtomicU32 = AtomicU32::new(0);
@@ -56,25 +47,21 @@ fn word_of(set: c_int, fd: c_int) -> u64 {
     USED | u64::from(set.unsigned_abs()) << 32 | u64::from(fd.unsigned_abs())
 }
 
-fn entry_of(numbers: &'static [AtomicU32; NUMBERS], fd: c_int) -> Option<&'static AtomicU32> {
-    numbers.get(usize::try_from(fd).ok()?)
-}
-
 /// Records a set that the program has just made.
-pub(crate) fn record_set(set: c_int) {
+pub(super) fn record_set(set: c_int) {
     // The highest number is not given, so that a share of all sets has a number after theirs.
     let serial = LAST.load(Ordering::Relaxed) + 1;
-    if let Some(entry) = entry_of(&SETS, set)
-        && serial < u32::MAX
+    if serial < u32::MAX
+        && let Some(slot) = slot(set)
     {
         LAST.store(serial, Ordering::Relaxed);
-        entry.store(serial, Ordering::Relaxed);
+        slot.set.store(serial, Ordering::Relaxed);
     }
 }
 
 /// Returns the serial number of a private set.
 fn private(set: c_int) -> Option<u32> {
-    let serial = entry_of(&SETS, set)?.load(Ordering::Relaxed);
+    let serial = existing(set)?.set.load(Ordering::Relaxed);
     let is_private = serial >= OLDEST_PRIVATE.load(Ordering::Relaxed);
     (is_private && real::is_single_threaded()).then_some(serial)
 }
@@ -87,7 +74,7 @@ pub(crate) fn share_sets() {
 }
 
 /// Records that the program passes a descriptor to another process.
-pub(crate) fn share(fd: c_int) {
+pub(super) fn share(fd: c_int) {
     if private(fd).is_some() {
         share_sets();
     }
@@ -123,20 +110,20 @@ fn make_removal(word: u64) {
 }
 
 /// Records that a descriptor gets another kernel object, which no set watches yet.
-pub(crate) fn on_new_object(fd: c_int) {
-    if let Some(watched_by) = entry_of(&WATCHED_BY, fd) {
-        watched_by.store(0, Ordering::Relaxed);
+pub(super) fn on_new_object(fd: c_int) {
+    if let Some(slot) = existing(fd) {
+        slot.watched_by.store(0, Ordering::Relaxed);
+        slot.watch.clear();
     }
 }
 
 /// Records that the program closes a descriptor, which may be a set.
-#[inline]
-pub(crate) fn on_closed(fd: c_int) {
-    if let Some(entry) = entry_of(&SETS, fd)
-        && entry.load(Ordering::Relaxed) != 0
+pub(super) fn on_closed(fd: c_int) {
+    if let Some(slot) = existing(fd)
+        && slot.set.load(Ordering::Relaxed) != 0
     {
         make();
-        entry.store(0, Ordering::Relaxed);
+        slot.set.store(0, Ordering::Relaxed);
     }
 }
 
@@ -152,12 +139,12 @@ pub(crate) unsafe extern "C-unwind" fn control(
 ) -> c_int {
     // SAFETY: the caller's arguments, but for the operation; a removal reads no event.
     let call = |operation| unsafe { real::epoll_ctl(set, operation, fd, event) };
-    let (Some(serial), Some(watched_by)) = (private(set), entry_of(&WATCHED_BY, fd)) else {
+    let (Some(serial), Some(slot)) = (private(set), existing(fd)) else {
         return call(operation);
     };
     let result = match operation {
         EPOLL_CTL_DEL => {
-            let is_watched = watched_by.swap(0, Ordering::Relaxed) == serial;
+            let is_watched = slot.watched_by.swap(0, Ordering::Relaxed) == serial;
             if is_watched && REMOVED_LAST.swap(fd, Ordering::Relaxed) != fd {
                 make_removal(DEFERRED.swap(word_of(set, fd), Ordering::Relaxed));
                 return 0;
@@ -183,7 +170,7 @@ pub(crate) unsafe extern "C-unwind" fn control(
         }
     };
     if operation == EPOLL_CTL_ADD && result == 0 {
-        watched_by.store(serial, Ordering::Relaxed);
+        slot.watched_by.store(serial, Ordering::Relaxed);
     }
     result
 }
