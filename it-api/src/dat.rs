@@ -1,0 +1,61 @@
+//! The calls of the registry library.
+
+use std::ffi::{CStr, OsStr, c_void};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Once;
+
+use dat_api::Library;
+use host::log::{Destination, Outlet};
+
+use crate::status::{Outcome, RESOURCES};
+
+/// The registry library: the one next to this library, unless the environment names another.
+pub(crate) fn library() -> Outcome<&'static Library> {
+    static FIRST: Once = Once::new();
+    FIRST.call_once(|| {
+        let destination = Destination::Descriptor(libc::STDERR_FILENO);
+        host::log::begin(Outlet::new("libitapi", destination), None);
+        if let Some(path) = neighbour() {
+            Library::prefer(path);
+        }
+    });
+    Library::get().map_err(|error| {
+        tracing::error!(%error, "no registry library");
+        RESOURCES
+    })
+}
+
+/// The path of `libdat2.so.2` in the directory of this library.
+fn neighbour() -> Option<std::path::PathBuf> {
+    // SAFETY: the structure has pointers only, of which null is a value.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let own = library as *const c_void;
+    // SAFETY: the address is that of a function; the loader fills the structure.
+    let found = unsafe { libc::dladdr(own, &raw mut info) } != 0 && !info.dli_fname.is_null();
+    // SAFETY: the loader's string has a terminating zero and stays for as long as this library is
+    // loaded, which is for ever.
+    let name = found.then(|| unsafe { CStr::from_ptr(info.dli_fname) })?;
+    let own = Path::new(OsStr::from_bytes(name.to_bytes()));
+    let path = own.parent()?.join(dat_api::LIBRARY_NAME);
+    path.exists().then_some(path)
+}
+
+/// Calls a function of the registry library: `call!(dat_pz_free(pz))?`. `optional` calls one that
+/// OFA's library lacks.
+macro_rules! call {
+    ($name:ident($($argument:expr),* $(,)?)) => {
+        crate::dat::library().and_then(|library| {
+            // SAFETY: the registry library checks handles itself. Pointers are those of values that
+            // live during the call, or of memory that the program passed for this use.
+            crate::status::checked(unsafe { (library.$name)($($argument),*) })
+        })
+    };
+    (optional $name:ident($($argument:expr),* $(,)?)) => {
+        crate::dat::library().and_then(|library| {
+            let function = library.$name.ok_or(crate::status::OP_NOT_SUPPORTED)?;
+            // SAFETY: as for the other calls.
+            crate::status::checked(unsafe { function($($argument),*) })
+        })
+    };
+}
