@@ -63,6 +63,30 @@ fn a_bad_line_is_a_problem_with_its_place() {
     says(&text, &place);
 }
 
+#[test]
+fn output_that_cannot_be_written_is_an_error_and_a_closed_pipe_is_none() {
+    for options in ["--check", "-v", "--json", ""] {
+        let run = |to: &str| {
+            let program = env!("CARGO_BIN_EXE_datinfo");
+            let script = format!("{program} {options} {to}");
+            let output = Command::new("sh").args(["-c", &script]).output();
+            output.expect("the shell runs")
+        };
+        let full = run(">/dev/full");
+        let error = String::from_utf8_lossy(&full.stderr);
+        if !error.contains("cannot load the DAT registry library") {
+            assert_eq!(full.status.code(), Some(1), "{full:?}");
+            says(
+                &error,
+                "writing to standard output: No space left on device",
+            );
+        }
+        let closed = run("| :");
+        let error = String::from_utf8_lossy(&closed.stderr);
+        assert!(!error.contains("panicked"), "{error}");
+    }
+}
+
 /// Runs the check with a limit that the shell sets.
 fn limited(limit: &str) -> String {
     let program = env!("CARGO_BIN_EXE_datinfo");

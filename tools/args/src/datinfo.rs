@@ -14,12 +14,24 @@ pub struct Args {
     /// With --check, print the checks without a problem too.
     #[arg(short, long)]
     pub verbose: bool,
+    /// Print the sizes and limits of each adapter, as a table.
+    #[arg(long, conflicts_with_all = ["list", "counters", "check"])]
+    pub limits: bool,
+    /// Print only the adapters whose provider has this in its name, such as `iwarp` or `ib`.
+    #[arg(short, long, value_name = "NAME", conflicts_with = "check")]
+    pub provider: Option<String>,
+    /// Print only the adapters whose device has this in its name, such as `eth0` or `mlx5`.
+    #[arg(short, long, value_name = "NAME", conflicts_with = "check")]
+    pub device: Option<String>,
     /// Do not open the adapters.
     #[arg(long)]
     pub list: bool,
     /// Connect each adapter to itself, and print whether shared memory or TCP carries the payload.
     #[arg(long, conflicts_with = "list")]
     pub counters: bool,
+    /// Print the numbers of all events with their names in C.
+    #[arg(long, exclusive = true)]
+    pub events: bool,
     /// Print the problems of the DAT configuration of this host, and the action that solves each.
     #[arg(long, conflicts_with_all = ["list", "counters", "names"])]
     pub check: bool,

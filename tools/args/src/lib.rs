@@ -1,4 +1,4 @@
-//! The command lines of the tools.
+//! The declarations of the tools' command lines, and colours on a terminal.
 //!
 //! A tool parses its command line with these declarations, and `cargo xtask` generates manual pages
 //! and shell completions from them.
@@ -10,9 +10,14 @@
 //! | `datinfo` | `datinfo` |
 //! | `opsrun` | `opsrun` |
 //! | `sdp_checker` | `sdp-checker` |
+//! | `verbsrun` | `verbsrun` |
+//!
+//! `terminal` has the colours.
 
 pub mod bench;
 pub mod conformance;
 pub mod datinfo;
 pub mod opsrun;
 pub mod sdp_checker;
+pub mod terminal;
+pub mod verbsrun;

@@ -46,12 +46,7 @@ pub struct Args {
     pub program: String,
     /// The program and its arguments. With --explain: an address and port, such as `192.0.2.1:6379`
     /// or `[::]:80`.
-    #[arg(
-        value_name = "COMMAND",
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub words: Vec<OsString>,
 }
 
@@ -76,11 +71,20 @@ pub enum Command {
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Listed {
     /// Print JSON, with the totals of each process since its first socket.
-    #[arg(long, conflicts_with_all = ["openmetrics", "watch"])]
+    #[arg(long, conflicts_with_all = ["openmetrics", "prometheus", "watch"])]
     pub json: bool,
     /// Print metrics of each process in the OpenMetrics text format, for Prometheus.
-    #[arg(long, conflicts_with = "watch")]
+    #[arg(long, conflicts_with_all = ["prometheus", "watch"])]
     pub openmetrics: bool,
+    /// Print the same metrics in the text format 0.0.4 of Prometheus, for its textfile collector.
+    #[arg(long, conflicts_with = "watch")]
+    pub prometheus: bool,
+    /// Print only the process with this number.
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// Print only sockets with this port at either end.
+    #[arg(long, value_name = "PORT", conflicts_with_all = ["openmetrics", "prometheus"])]
+    pub port: Option<u16>,
     /// Print the list again and again, with the bytes per second since the last time. The interval
     /// is in seconds; without a number, 1 second.
     #[arg(
@@ -93,7 +97,7 @@ pub struct Listed {
     pub watch: Option<Duration>,
     /// Below each connection over SDP, print its bytes by mechanism, its advertisements of memory,
     /// its credits, and how often bytes had to wait.
-    #[arg(short, long, conflicts_with_all = ["json", "openmetrics"])]
+    #[arg(short, long, conflicts_with_all = ["json", "openmetrics", "prometheus"])]
     pub info: bool,
     /// Print no line with the names of the columns.
     #[arg(short = 'H', long)]

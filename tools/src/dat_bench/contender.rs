@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use tool_args::bench::case::{Case, Stack};
 
 use crate::dat::DatLink;
+use crate::laps::Laps;
 use crate::raw::RawLink;
 use crate::sdp::SdpLink;
 
@@ -48,10 +49,10 @@ impl Contender {
     }
 
     /// The active side of one sample.
-    pub(crate) fn drive(&mut self, case: Case, count: u64) -> Result<()> {
+    pub(crate) fn drive(&mut self, case: Case, count: u64, laps: &mut Laps) -> Result<()> {
         match self {
-            Self::Dat(link) => link.drive(case, count),
-            Self::Sdp(link) => link.drive(case, count),
+            Self::Dat(link) => link.drive(case, count, laps),
+            Self::Sdp(link) => link.drive(case, count, laps),
         }
     }
 

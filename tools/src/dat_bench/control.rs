@@ -1,93 +1,94 @@
-//! The control protocol between the two processes: lines over the child's pipes.
+//! The control protocol between the two processes: lines over the child's pipes, or over a TCP
+//! connection between two hosts.
 //!
 //! ```text
-//! child   ready <raw port> <adapter address> <qualifier>    once, at the start
-//! parent  run|count|copies|weigh|time <stack> <case> <count>
-//! child   go                                  the child is armed for the sample
-//! parent  end                                 the parent has finished its side
-//! child   done <quantity, or ->               the child has finished its side
+//! first   hello <protocol> <stack>            only between hosts: makes the connections
+//! second  ready <raw port> <adapter address> <qualifier>    once, at the start
+//! first   run|count|copies|weigh|time <stack> <case> <count>
+//! second  go                                  the second process is armed for the sample
+//! first   end                                 the first process has finished its side
+//! second  done <quantity, or ->               the second process has finished its side
 //! ```
 //!
-//! The first word of the parent's line selects the quantity that the child counts ([`Counted`]).
-//! The child exits when its input ends. The parent reads `failed <why>` if the child cannot
-//! continue.
+//! The first word of the line that begins a sample selects the quantity that the second process
+//! counts ([`Counted`]). The second process ends the session when its input ends. The first one
+//! reads `failed <why>` if the second cannot continue.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tool_args::bench::case::{Case, Stack};
 
 /// The line that ends a sample.
 const END: &str = "end";
+/// The longest line. A process of another host may send anything.
+const LINE_MAX: u64 = 1024;
+/// The most operations of a sample, which is more than the first process ever asks for.
+const COUNT_MAX: u64 = 1 << 32;
+/// The word for an absent quantity.
+pub(crate) const NONE: &str = "-";
 
-/// The parent's handle of its child.
-pub(crate) struct Peer {
-    child: Child,
-    to: Option<ChildStdin>,
-    from: BufReader<ChildStdout>,
+/// Lines in both directions.
+pub(crate) struct Channel {
+    from: BufReader<Box<dyn Read>>,
+    to: Box<dyn Write>,
 }
 
-impl Peer {
-    pub(crate) fn spawn(mut command: Command) -> Result<Self> {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting the second process")?;
-        let to = child.stdin.take();
-        let from = child.stdout.take().context("the child has no output")?;
-        Ok(Self {
-            child,
-            to,
-            from: BufReader::new(from),
-        })
+impl Channel {
+    fn new(from: impl Read + 'static, to: impl Write + 'static) -> Self {
+        Self {
+            from: BufReader::new(Box::new(from)),
+            to: Box::new(to),
+        }
     }
 
-    /// The child's process id.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+    /// The channel of a child to its parent.
+    pub(crate) fn of_child() -> Self {
+        Self::new(io::stdin(), io::stdout())
     }
 
-    /// The addresses that the child listens on: raw port, adapter address, connection qualifier.
-    pub(crate) fn ready(&mut self) -> Result<(u16, SocketAddr, u64)> {
-        let line = self.expect("ready")?;
-        let mut words = line.split(' ');
-        let mut word = || words.next().context("a short line from the child");
-        Ok((word()?.parse()?, word()?.parse()?, word()?.parse()?))
+    /// The channel over a connection between two hosts.
+    pub(crate) fn over(socket: &TcpStream) -> io::Result<Self> {
+        Ok(Self::new(socket.try_clone()?, socket.try_clone()?))
     }
 
-    /// Makes the child arm its side of a sample.
-    pub(crate) fn arm(
-        &mut self,
-        stack: Stack,
-        case: Case,
-        count: u64,
-        counted: Counted,
-    ) -> Result<()> {
-        let to = self.to.as_mut().context("the child has ended")?;
-        let verb = counted.verb();
-        writeln!(to, "{verb} {stack} {case} {count}")?;
-        to.flush()?;
-        self.expect("go").map(drop)
+    /// Writes a line.
+    pub(crate) fn send(&mut self, line: &str) -> Result<()> {
+        // One write per line: a line in two segments would wait for an acknowledgement.
+        self.to.write_all(format!("{line}\n").as_bytes())?;
+        Ok(self.to.flush()?)
     }
 
-    /// Ends the sample and waits until the child has ended its side. Returns the child's count, if
-    /// the child could take one.
-    pub(crate) fn done(&mut self) -> Result<Option<u64>> {
-        let to = self.to.as_mut().context("the child has ended")?;
-        // A child that has failed does not read this line, but has already sent the reason.
-        let sent = writeln!(to, "{END}").and_then(|()| to.flush());
-        let calls = self.expect("done")?.parse().ok();
-        sent?;
-        Ok(calls)
-    }
-
-    fn expect(&mut self, word: &str) -> Result<String> {
+    /// The next line, or `None` when there are no more.
+    pub(crate) fn next_line(&mut self) -> Result<Option<String>> {
         let mut line = String::new();
-        self.from.read_line(&mut line)?;
-        let line = line.trim_end();
+        let read = (&mut self.from).take(LINE_MAX).read_line(&mut line);
+        let len = match read {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                bail!("the other process has been silent for too long")
+            }
+            read => read?,
+        };
+        ensure!(
+            len == 0 || line.ends_with('\n'),
+            "an incomplete line of {len} bytes"
+        );
+        Ok((len > 0).then(|| line.trim_end().to_owned()))
+    }
+
+    /// Blocks until the first process reports that its side of the sample is over.
+    pub(crate) fn await_end(&mut self) -> Result<()> {
+        match self.next_line()? {
+            Some(line) if line == END => Ok(()),
+            other => bail!("{other:?} instead of {END:?}"),
+        }
+    }
+
+    /// Reads a line that begins with `word`. Returns the rest of the line.
+    fn expect(&mut self, word: &str) -> Result<String> {
+        let line = self.next_line()?.unwrap_or_default();
         match line.split_once(' ') {
             Some((first, rest)) if first == word => Ok(rest.to_owned()),
             None if line == word => Ok(String::new()),
@@ -97,18 +98,99 @@ impl Peer {
     }
 }
 
+/// The first process's handle of the second one.
+pub(crate) struct Peer {
+    /// Empty while the value is dropped.
+    channel: Option<Channel>,
+    /// The second process, if it is on this host.
+    child: Option<Child>,
+}
+
+impl Peer {
+    pub(crate) fn spawn(mut command: Command) -> Result<Self> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting the second process")?;
+        let to = child.stdin.take().context("the child has no input")?;
+        let from = child.stdout.take().context("the child has no output")?;
+        Ok(Self {
+            channel: Some(Channel::new(from, to)),
+            child: Some(child),
+        })
+    }
+
+    /// The second process is a server on another host.
+    pub(crate) fn remote(channel: Channel) -> Self {
+        Self {
+            channel: Some(channel),
+            child: None,
+        }
+    }
+
+    /// The process id of a second process on this host.
+    pub(crate) fn id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// The addresses that the second process listens on: raw port, adapter address, connection
+    /// qualifier.
+    pub(crate) fn ready(&mut self) -> Result<(u16, SocketAddr, u64)> {
+        let line = self.channel()?.expect("ready")?;
+        let mut words = line.split(' ');
+        let mut word = || words.next().context("a short line from the second process");
+        Ok((word()?.parse()?, word()?.parse()?, word()?.parse()?))
+    }
+
+    /// Makes the second process arm its side of a sample.
+    pub(crate) fn arm(
+        &mut self,
+        stack: Stack,
+        case: Case,
+        count: u64,
+        counted: Counted,
+    ) -> Result<()> {
+        let verb = counted.verb();
+        let channel = self.channel()?;
+        channel.send(&format!("{verb} {stack} {case} {count}"))?;
+        channel.expect("go").map(drop)
+    }
+
+    /// Ends the sample and waits until the second process has ended its side. Returns its count, if
+    /// it could take one.
+    pub(crate) fn done(&mut self) -> Result<Option<u64>> {
+        let channel = self.channel()?;
+        // A process that has failed does not read this line, but has already sent the reason.
+        let sent = channel.send(END);
+        let calls = channel.expect("done")?.parse().ok();
+        sent?;
+        Ok(calls)
+    }
+
+    fn channel(&mut self) -> Result<&mut Channel> {
+        self.channel
+            .as_mut()
+            .context("the second process has ended")
+    }
+}
+
 impl Drop for Peer {
     fn drop(&mut self) {
-        // The child exits at the end of its input. A child that is stuck is killed.
-        self.to = None;
+        // The second process ends the session at the end of its input. A child that is stuck is
+        // killed.
+        self.channel = None;
+        let Some(child) = &mut self.child else {
+            return;
+        };
         for _ in 0..200 {
-            if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
+            if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }
 
@@ -146,7 +228,7 @@ impl Counted {
     }
 }
 
-/// Parses a line of the parent that begins a sample.
+/// Parses a line that begins a sample.
 pub(crate) fn parse_run(line: &str) -> Result<(Counted, Stack, Case, u64)> {
     let words: Vec<&str> = line.split(' ').collect();
     let &[verb, stack, case, count] = words.as_slice() else {
@@ -156,29 +238,9 @@ pub(crate) fn parse_run(line: &str) -> Result<(Counted, Stack, Case, u64)> {
         .into_iter()
         .find(|counted| counted.verb() == verb)
         .with_context(|| format!("not understood: {line:?}"))?;
-    Ok((counted, stack.parse()?, case.parse()?, count.parse()?))
-}
-
-/// The next order, or `None` when the parent has no more.
-pub(crate) fn next_order() -> Result<Option<String>> {
-    let mut line = String::new();
-    let len = std::io::stdin().lock().read_line(&mut line)?;
-    Ok((len > 0).then(|| line.trim_end().to_owned()))
-}
-
-/// Blocks until the parent reports that its side of the sample is over.
-pub(crate) fn await_end() -> Result<()> {
-    match next_order()? {
-        Some(line) if line == END => Ok(()),
-        other => bail!("{other:?} instead of {END:?}"),
-    }
-}
-
-/// Writes a line to the parent.
-pub(crate) fn send(line: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}")?;
-    Ok(out.flush()?)
+    let count = count.parse()?;
+    ensure!((1..=COUNT_MAX).contains(&count), "{count} operations");
+    Ok((counted, stack.parse()?, case.parse()?, count))
 }
 
 #[cfg(test)]
@@ -201,5 +263,19 @@ mod tests {
         assert!(parse_run("run dat write-ping:64:1").is_err());
         assert!(parse_run("run dat write-ping:64:1 x").is_err());
         assert!(parse_run("run dat write-ping:64:1 1 2").is_err());
+        assert!(parse_run("run dat write-ping:64:1 0").is_err());
+        assert!(parse_run("run dat write-ping:64:1 18446744073709551615").is_err());
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_refused() {
+        let long = "x".repeat(4000);
+        for input in [long.as_str(), "run"] {
+            let input = io::Cursor::new(input.to_owned());
+            assert!(Channel::new(input, io::sink()).next_line().is_err());
+        }
+        let mut channel = Channel::new(io::Cursor::new("end\n"), io::sink());
+        channel.await_end().unwrap();
+        assert_eq!(channel.next_line().unwrap(), None);
     }
 }

@@ -10,20 +10,20 @@ struct Ticks {
     /// Ticks spent for processes or stolen by the host. Interrupt work is left out, because
     /// loopback traffic is delivered in it.
     processes: u64,
-    /// Ticks spent for the two processes of this program.
+    /// Ticks spent for the processes of this program on this host.
     ours: u64,
 }
 
 /// Measures the load from its creation on.
 #[derive(Debug)]
 pub(crate) struct LoadMeter {
-    peer: u32,
+    peer: Option<u32>,
     start: Option<Ticks>,
 }
 
 impl LoadMeter {
-    /// Starts to measure; `peer` is the process id of the second process.
-    pub(crate) fn start(peer: u32) -> Self {
+    /// Starts to measure; `peer` is the process id of a second process on this host.
+    pub(crate) fn start(peer: Option<u32>) -> Self {
         Self {
             peer,
             start: Ticks::read(peer),
@@ -41,7 +41,7 @@ impl LoadMeter {
 }
 
 impl Ticks {
-    fn read(peer: u32) -> Option<Self> {
+    fn read(peer: Option<u32>) -> Option<Self> {
         let (all, processes) = parse_cpu_line(&fs::read_to_string("/proc/stat").ok()?)?;
         let of = |process: &str| {
             parse_process(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
@@ -49,7 +49,7 @@ impl Ticks {
         Some(Self {
             all,
             processes,
-            ours: of("self")? + of(&peer.to_string())?,
+            ours: of("self")? + peer.map_or(Some(0), |peer| of(&peer.to_string()))?,
         })
     }
 }

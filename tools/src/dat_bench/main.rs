@@ -10,9 +10,11 @@
 //! a namespace of its own too.
 //!
 //! - `tool_args::bench` the command line and the cases that can be measured; `rows.rs` the cases
-//!   that are measured, and their targets
+//!   that are measured, and their targets, which are printed for `cargo xtask bench` alone;
+//!   `sweep.rs` the cases of a range of sizes
 //! - `session.rs` one wire; `measure.rs` rounds and medians; `report.rs` the table; `results.rs`
-//!   the files with the results; `progress.rs` the bar on a terminal
+//!   rows as JSON and CSV, `files.rs` the files with them; `progress.rs` the bar on a terminal
+//! - `hosts` measurements between two hosts; `laps.rs` the times of single operations
 //! - `raw.rs`, `framed.rs`, `dat`, `sdp.rs` both sides of a sample, one file per stack;
 //!   `contender.rs` a choice of `dat` and `sdp.rs`
 //! - `second.rs` the second process; `control.rs` the control protocol of the two processes
@@ -25,7 +27,10 @@ mod clock;
 mod contender;
 mod control;
 mod dat;
+mod files;
 mod framed;
+mod hosts;
+mod laps;
 mod load;
 mod measure;
 mod net_space;
@@ -38,6 +43,7 @@ mod sdp;
 mod second;
 mod session;
 mod setup;
+mod sweep;
 mod syscalls;
 
 use std::process::ExitCode;
@@ -47,10 +53,11 @@ use clap::Parser;
 use tool_args::bench::case::{Stack, Wire};
 use tool_args::bench::{Args, Contender};
 
+use crate::control::Channel;
+use crate::files::Files;
 use crate::measure::Plan;
 use crate::progress::Progress;
 use crate::report::Tally;
-use crate::results::Files;
 use crate::rows::Row;
 use crate::session::Session;
 use crate::setup::Environment;
@@ -59,7 +66,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let (outcome, report): (_, fn(&str)) = match &args.serve {
         Some(found) => (second::serve(&args, found), report_to_first_process),
-        None => (lead(&args), |why| eprintln!("dat-bench: {why}")),
+        None => (run(&args), |why| eprintln!("dat-bench: {why}")),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -72,22 +79,30 @@ fn main() -> ExitCode {
 
 /// Reports a failure of the second process to the first one.
 fn report_to_first_process(why: &str) {
-    if control::send(&format!("failed {why}")).is_err() {
+    if Channel::of_child().send(&format!("failed {why}")).is_err() {
         eprintln!("dat-bench, second process: {why}");
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    match &args.host {
+        _ if args.server => hosts::serve(args),
+        Some(host) => hosts::lead(args, host, &rows(args)?, plan(args)),
+        None => lead(args),
     }
 }
 
 /// Runs the first process: prepares the network, then measures wire after wire.
 fn lead(args: &Args) -> Result<()> {
+    let plan = plan(args);
+    let rows = rows(args)?;
     // A file that cannot be written is reported before the measurement.
-    let mut files = Files::create(args.json.as_deref(), args.csv.as_deref())?;
+    let mut files = Files::create(args.json.as_deref(), args.csv.as_deref(), plan)?;
     let environment = Environment::prepare(args.no_namespace, args.ia.as_deref())?;
     let trace_point = setup::own_trace_points();
     let cpus = setup::cpus()?;
     setup::pin(cpus.ours)?;
     setup::lift_descriptor_limit()?;
-    let plan = plan(args);
-    let rows = rows(args);
     let session = Session {
         args,
         environment: &environment,
@@ -96,13 +111,11 @@ fn lead(args: &Args) -> Result<()> {
         plan,
         progress: Progress::of(rows.len(), plan.rounds),
     };
-    let mut tally = Tally::new(cpus.spare.is_some());
+    let mut tally = Tally::new(cpus.spare.is_some(), args.targets);
     for (wire, contender, rows) in sessions(rows) {
-        session.measure(wire, contender, &rows, &mut tally)?;
-        // The files of an interrupted run have the places that are complete.
-        files.write(tally.results(), plan, false)?;
+        session.measure(wire, contender, &rows, &mut tally, &mut files)?;
     }
-    files.write(tally.results(), plan, true)?;
+    files.end()?;
     session.progress.end();
     report::foot(&tally);
     Ok(())
@@ -131,15 +144,23 @@ fn sessions(rows: Vec<Row>) -> Vec<(Wire, Stack, Vec<Row>)> {
 }
 
 fn plan(args: &Args) -> Plan {
-    let (rounds, sample_ms) = if args.quick { (3, 120) } else { (7, 150) };
+    let (rounds, sample_ms) = match &args.host {
+        _ if args.quick => (3, 120),
+        Some(_) => (3, 100),
+        None => (7, 150),
+    };
     Plan {
-        rounds: args.rounds.unwrap_or(rounds).max(1),
-        sample_s: f64::from(args.sample_ms.unwrap_or(sample_ms).max(1)) / 1e3,
+        rounds: args.rounds.map_or(rounds, |rounds| rounds as usize),
+        sample_s: f64::from(args.sample_ms.unwrap_or(sample_ms)) / 1e3,
     }
 }
 
-fn rows(args: &Args) -> Vec<Row> {
+/// The rows that the caller asked for.
+fn rows(args: &Args) -> Result<Vec<Row>> {
+    let has_kind = args.one_way || args.bidirectional;
+    let is_sweep = args.all || !args.size.is_empty() || has_kind || args.host.is_some();
     let mut rows = match (args.cases.is_empty(), args.quick) {
+        _ if is_sweep => sweep::rows(args)?,
         (false, _) => args.cases.iter().copied().map(Row::of).collect(),
         (true, true) => Row::quick(),
         (true, false) => Row::all(),
@@ -154,5 +175,5 @@ fn rows(args: &Args) -> Vec<Row> {
     if !args.place.is_empty() {
         rows.retain(|row| args.place.contains(&row.case.wire));
     }
-    rows
+    Ok(rows)
 }

@@ -7,6 +7,7 @@ use tool_args::bench::case::{BATCH, Case, Stack, Wire, Work};
 
 use crate::contender::Contender;
 use crate::control::{Counted, Peer};
+use crate::laps::{Laps, Latency};
 use crate::progress::Progress;
 use crate::raw::RawLink;
 use crate::setup;
@@ -43,6 +44,7 @@ pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
+    pub(crate) mean: f64,
 }
 
 /// The results of a case.
@@ -60,6 +62,10 @@ pub(crate) struct Outcome {
     pub(crate) copies: Option<[f64; 2]>,
     /// Processor seconds per GiB, of all threads of both processes: the contender's, and raw TCP's.
     pub(crate) processor: Option<[f64; 2]>,
+    /// Times of single operations, if they follow each other: the contender's, and raw TCP's.
+    pub(crate) latency: Option<[Latency; 2]>,
+    /// The operations of the contender's samples.
+    pub(crate) operations: u64,
 }
 
 /// The results of another contender.
@@ -83,6 +89,9 @@ struct Series {
 /// The time for which a program does not call DAT before the sample starts. It is longer than the
 /// time after which the provider notices that the program does not call.
 const LEFT_ALONE: Duration = Duration::from_millis(30);
+
+/// The most operations of which each is timed.
+const LAPS_MAX: u64 = 100_000;
 
 /// The endpoints over which memory is averaged, and those that are connected before them.
 const CROWD: u64 = 1000;
@@ -114,6 +123,7 @@ impl Bench {
         let calls = self.count(contender.stack, case, contender.count)?;
         let copies = self.copies(case, contender.count)?;
         let processor = self.processor(case, [contender.count, raw.count])?;
+        let latency = self.latency(case, [contender.count, raw.count])?;
         let raw_calls = self.count(raw.stack, case, raw.count)?;
         Ok(Outcome {
             raw: Spread::of(raws),
@@ -131,6 +141,8 @@ impl Bench {
             syscalls: [calls.ours, calls.peers, raw_calls.ours],
             copies,
             processor,
+            latency,
+            operations: contender.count * plan.rounds as u64,
         })
     }
 
@@ -149,6 +161,8 @@ impl Bench {
             syscalls: [None; 3],
             copies: None,
             processor: None,
+            latency: None,
+            operations: CROWD,
         })
     }
 
@@ -235,6 +249,29 @@ impl Bench {
         Ok(Some(costs))
     }
 
+    /// Times each operation of one more run of the contender and of raw TCP, if the operations
+    /// follow each other.
+    fn latency(&mut self, case: Case, counts: [u64; 2]) -> Result<Option<[Latency; 2]>> {
+        let mut latencies = [None; 2];
+        if !case.is_ping() || case.work == Work::UnattendedPing {
+            return Ok(None);
+        }
+        for ((latency, stack), count) in latencies
+            .iter_mut()
+            .zip([self.stack, Stack::Raw])
+            .zip(counts)
+        {
+            let count = count.min(LAPS_MAX);
+            let mut laps = Laps::on(usize::try_from(count)?);
+            self.arm(stack, case, count, Counted::Nothing)?;
+            self.drive_timed(stack, case, count, &mut laps)?;
+            self.peer.done()?;
+            *latency = laps.latency(case);
+        }
+        let [contender, raw] = latencies;
+        Ok(contender.zip(raw).map(|(contender, raw)| [contender, raw]))
+    }
+
     /// Runs a case once. Returns the seconds from which its figure is computed: the elapsed time,
     /// the sum of the times that the case itself measures, or the processor time of both processes.
     fn run(&mut self, stack: Stack, case: Case, count: u64) -> Result<f64> {
@@ -270,15 +307,26 @@ impl Bench {
 
     /// Runs the active side of one sample. Returns the seconds that the case measures itself.
     fn drive(&mut self, stack: Stack, case: Case, count: u64) -> Result<Option<f64>> {
+        self.drive_timed(stack, case, count, &mut Laps::off())
+    }
+
+    /// Like `drive`, and marks the operations in `laps`.
+    fn drive_timed(
+        &mut self,
+        stack: Stack,
+        case: Case,
+        count: u64,
+        laps: &mut Laps,
+    ) -> Result<Option<f64>> {
         let Self { raw, contender, .. } = self;
         let is_seen = case.work == Work::UnattendedPing;
         let driven = match stack {
             Stack::Raw if is_seen => raw.seen_ping(stack, case, count).map(Some),
             Stack::Dat if is_seen => contender.seen_ping(raw, case, count).map(Some),
             Stack::Raw | Stack::RawBatch | Stack::Framed => {
-                raw.drive(stack, case, count).map(|()| None)
+                raw.drive(stack, case, count, laps).map(|()| None)
             }
-            Stack::Dat | Stack::Sdp => contender.drive(case, count).map(|()| None),
+            Stack::Dat | Stack::Sdp => contender.drive(case, count, laps).map(|()| None),
         };
         driven.or_else(|error| {
             // The peer's error is often the cause.
@@ -299,8 +347,14 @@ fn others(case: Case) -> &'static [Stack] {
             &[Stack::RawBatch]
         }
         // No further contender. Shared memory carries no frames, the cost of frames is measured
-        // with CRC, and a slow link hides that cost.
-        _ if matches!(case.wire, Wire::Local | Wire::TcpNoCrc | Wire::Shaped) => &[],
+        // with CRC, and a slow link hides that cost. Between hosts raw TCP is the only yardstick.
+        _ if matches!(
+            case.wire,
+            Wire::Local | Wire::TcpNoCrc | Wire::Shaped | Wire::Network
+        ) =>
+        {
+            &[]
+        }
         Work::StreamSend if case.is_message_rate() => &[Stack::RawBatch, Stack::Framed],
         Work::SendPing | Work::StreamSend => &[Stack::Framed],
         _ => &[],
@@ -320,12 +374,14 @@ impl Spread {
     fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let len = values.len();
+        let mean = values.iter().sum::<f64>() / len as f64;
         let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
         let median = (at((len.max(1) - 1) / 2) + at(len / 2)) / 2.0;
         Self {
             median,
             min: at(0),
             max: at(len.max(1) - 1),
+            mean,
         }
     }
 }
@@ -336,7 +392,12 @@ mod tests {
 
     #[test]
     fn medians_of_odd_and_even_numbers_of_rounds() {
-        let spread = |median, min, max| Spread { median, min, max };
+        let spread = |median, min, max| Spread {
+            median,
+            min,
+            max,
+            mean: median,
+        };
         let odd = Spread::of(vec![3.0, 1.0, 2.0]);
         assert_eq!(odd, spread(2.0, 1.0, 3.0));
         let even = Spread::of(vec![4.0, 1.0, 2.0, 3.0]);

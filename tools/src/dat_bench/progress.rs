@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressFinish, ProgressState, ProgressStyle};
 
 /// The bar. Its unit is a round of a row.
 #[derive(Debug)]
@@ -23,10 +23,18 @@ impl Progress {
         let (rows, rounds) = (rows as u64, rounds as u64);
         // An error is printed in the place of the bar.
         let bar = ProgressBar::new(rows * rounds).with_finish(ProgressFinish::AndClear);
-        let template = "{prefix} {msg} [{bar:20}] {elapsed}, about {eta} left";
+        let template = "{prefix} {msg} [{bar:20}] {elapsed}{left}";
         // The template is valid; with any other the bar would keep its default form.
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("=> "));
+            let left = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+                // The first round has not been timed, and the last one has no time left.
+                let left = state.eta();
+                if state.pos() > 0 && left.as_secs() > 0 {
+                    // Writing to the line of the bar does not fail.
+                    let _ = write!(text, ", about {:#} left", HumanDuration(left));
+                }
+            };
+            bar.set_style(style.progress_chars("=> ").with_key("left", left));
         }
         bar.set_prefix("preparing");
         Self {

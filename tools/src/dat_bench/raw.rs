@@ -11,6 +11,7 @@ use tool_args::bench::case::{BATCH, Case, SIZE_MAX, Stack, Wire, Work};
 
 use crate::clock;
 use crate::framed::{Framer, PAYLOAD_LONG};
+use crate::laps::Laps;
 
 /// Spins between two checks of the clock.
 const SPINS_PER_LOOK: u32 = 1 << 16;
@@ -61,7 +62,13 @@ impl RawLink {
 
     /// The active side of one sample. Returns when the peer has received all data, or when all data
     /// has been received here.
-    pub(crate) fn drive(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
+    pub(crate) fn drive(
+        &mut self,
+        stack: Stack,
+        case: Case,
+        count: u64,
+        laps: &mut Laps,
+    ) -> Result<()> {
         self.prepare(case)?;
         match case.work {
             Work::SendPing
@@ -71,6 +78,7 @@ impl RawLink {
             | Work::BlockedPing
             | Work::SdpPing
             | Work::SdpBlockedPing => (0..count).try_for_each(|_| {
+                laps.mark();
                 self.send(stack, case.size)?;
                 self.recv(stack, case)
             }),
@@ -86,6 +94,7 @@ impl RawLink {
                 self.send(Stack::Raw, 1)?;
                 self.stream_in(stack, case, count)
             }
+            Work::Bidirectional(_) => self.both_ways(case, count),
             Work::UnattendedPing => self.seen_ping(stack, case, count).map(drop),
             Work::Connect => self.call(count),
             Work::IdleEndpoints => bail!("raw TCP has no endpoints"),
@@ -118,6 +127,7 @@ impl RawLink {
                 self.recv_exact(1)?;
                 self.stream_out(stack, case, count)
             }
+            Work::Bidirectional(_) => self.both_ways(case, count),
             Work::UnattendedPing => (0..count).try_for_each(|_| {
                 self.recv(stack, case)?;
                 self.send_time()
@@ -151,6 +161,23 @@ impl RawLink {
         Ok(u64::from_ne_bytes(time))
     }
 
+    /// One side of messages in both directions at once. A byte at the end says that all messages
+    /// of the peer were received.
+    fn both_ways(&mut self, case: Case, count: u64) -> Result<()> {
+        let message = vec![0x5A; case.size];
+        let mut socket = &self.socket;
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(move || {
+                (0..count).try_for_each(|_| socket.write_all(&message).context("send"))
+            });
+            let drained = drain(&self.socket, &mut self.buffer, case.size as u64 * count);
+            let written = writer.join();
+            drained.and(written.unwrap_or_else(|_| bail!("the writing thread panicked")))
+        })?;
+        self.send(Stack::Raw, 1)?;
+        self.recv_exact(1)
+    }
+
     /// Connects, sends a byte and receives it back, and closes, `count` times.
     fn call(&mut self, count: u64) -> Result<()> {
         let peer = self.socket.peer_addr()?;
@@ -176,7 +203,12 @@ impl RawLink {
 
     fn prepare(&mut self, case: Case) -> Result<()> {
         let payload_max = match case.wire {
-            Wire::Local | Wire::Tcp | Wire::TcpNoCrc | Wire::Veth | Wire::Shaped => PAYLOAD_LONG,
+            Wire::Local
+            | Wire::Tcp
+            | Wire::TcpNoCrc
+            | Wire::Veth
+            | Wire::Shaped
+            | Wire::Network => PAYLOAD_LONG,
             Wire::VethSegments => {
                 let mss = getsockopt(&self.socket, sockopt::TcpMaxSeg)?;
                 Framer::payload_in_segment(usize::try_from(mss)?)
@@ -227,7 +259,7 @@ impl RawLink {
     fn stream_in(&mut self, stack: Stack, case: Case, count: u64) -> Result<()> {
         match stack {
             Stack::Framed => self.recv_framed(Await::Asleep, count),
-            _ => self.drain(case.size as u64 * count),
+            _ => drain(&self.socket, &mut self.buffer, case.size as u64 * count),
         }
     }
 
@@ -274,18 +306,6 @@ impl RawLink {
             .context("recv")
     }
 
-    /// Reads `len` bytes as they are received, sleeping in between. On bulk a receiver that spins
-    /// is slower, because it contends with the sender for the socket's lock.
-    fn drain(&mut self, mut len: u64) -> Result<()> {
-        while len > 0 {
-            let room = usize::try_from(len).unwrap_or(usize::MAX).min(RECV_LEN);
-            let got = self.socket.read(&mut self.buffer[..room]).context("recv")?;
-            ensure!(got > 0, "the peer closed the connection");
-            len -= got as u64;
-        }
-        Ok(())
-    }
-
     fn spin_recv(&mut self, size: usize) -> Result<()> {
         spin_exact(&self.socket, &mut self.buffer[..size], || Ok(()))
     }
@@ -305,6 +325,18 @@ impl RawLink {
         )
         .with_context(|| format!("setting congestion control {name}"))
     }
+}
+
+/// Reads `len` bytes as they are received, sleeping in between. On bulk a receiver that spins is
+/// slower, because it contends with the sender for the socket's lock.
+fn drain(mut socket: &TcpStream, buffer: &mut [u8], mut len: u64) -> Result<()> {
+    while len > 0 {
+        let room = usize::try_from(len).map_or(buffer.len(), |len| len.min(buffer.len()));
+        let got = socket.read(&mut buffer[..room]).context("recv")?;
+        ensure!(got > 0, "the peer closed the connection");
+        len -= got as u64;
+    }
+    Ok(())
 }
 
 /// Fills `room` without sleeping.
@@ -382,7 +414,7 @@ mod tests {
             for stack in stacks.iter().copied() {
                 std::thread::scope(|scope| {
                     let served = scope.spawn(|| passive.serve(stack, case, 16));
-                    active.drive(stack, case, 16).unwrap();
+                    active.drive(stack, case, 16, &mut Laps::off()).unwrap();
                     served.join().unwrap().unwrap();
                 });
             }

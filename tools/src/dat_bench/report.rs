@@ -4,8 +4,9 @@ use std::fmt;
 
 use tool_args::bench::case::{Case, Stack};
 
+use crate::laps::Latency;
 use crate::measure::{Outcome, Spread};
-use crate::results::{Measured, NotRun, Results};
+use crate::results::{Measured, NotRun};
 use crate::rows::{Row, Target};
 
 /// Counts of the rows by verdict.
@@ -16,12 +17,12 @@ pub(crate) struct Tally {
     /// Rows without a target, or with a target that cannot be judged here.
     without: usize,
     not_run: usize,
+    /// True if the targets are printed.
+    has_targets: bool,
     /// True if there is a processor that neither process is bound to.
     has_third_cpu: bool,
     /// The medians of the contender in the rows so far.
     figures: Vec<(Case, f64)>,
-    /// The rows so far, for the files.
-    results: Results,
 }
 
 /// The judgement on the target of a row.
@@ -35,31 +36,45 @@ enum Verdict {
     NoOtherRow,
 }
 
-/// Prints the heads of the columns.
-pub(crate) fn head(contender: Stack) {
-    let name = contender.title();
-    let ratio = format!("{name} / raw [min-max]");
-    println!(
-        "{:<35} {:>5} {:>9} {:>9}  {:<21} {:<27} syscalls/op {name}; raw",
-        "case", "unit", "raw TCP", name, ratio, "target"
-    );
-}
-
 impl Tally {
-    pub(crate) fn new(has_third_cpu: bool) -> Self {
+    pub(crate) fn new(has_third_cpu: bool, has_targets: bool) -> Self {
         Self {
             has_third_cpu,
+            has_targets,
             ..Self::default()
         }
     }
 
-    /// The rows so far, for the files.
-    pub(crate) fn results(&mut self) -> &mut Results {
-        &mut self.results
+    /// Prints the heads of the columns.
+    pub(crate) fn head(&self, contender: Stack) {
+        let name = contender.title();
+        let ratio = format!("{name} / raw [min-max]");
+        println!(
+            "{:<35} {:>5} {:>9} {:>9}  {:<21} {}syscalls/op {name}; raw",
+            "case",
+            "unit",
+            "raw TCP",
+            name,
+            ratio,
+            self.target_cell("target")
+        );
     }
 
-    /// Prints a row, and a further line for each other contender.
-    pub(crate) fn row(&mut self, row: Row, outcome: Outcome) {
+    /// The cell of the column of targets; nothing if the targets are not printed.
+    fn target_cell(&self, text: &str) -> String {
+        match self.has_targets {
+            true => format!("{text:<27} "),
+            false => String::new(),
+        }
+    }
+
+    /// Prints a row, and a further line for each other contender. Returns the row of the files.
+    pub(crate) fn row(
+        &mut self,
+        row: Row,
+        outcome: Outcome,
+        foreign_share: Option<f64>,
+    ) -> Measured {
         let to_other = self.to_other(row, outcome.contender.median);
         let verdict = row.target.map(|target| {
             let figure = outcome.contender.median;
@@ -76,26 +91,30 @@ impl Tally {
             &row.case.title(),
             (outcome.raw, outcome.contender),
             outcome.ratio,
-            &format!("{:<27} {ours}+{peers}; {raw}", target(row.case, verdict)),
+            &format!(
+                "{}{ours}+{peers}; {raw}",
+                self.target_cell(&target(row.case, verdict))
+            ),
         );
         if let (Some(other), Some(to_other)) = (row.target.and_then(Target::other_row), to_other) {
             println!("  to {other}: {to_other:.3}");
         }
         print_others(row.case, &outcome);
+        if let Some([own, raw]) = outcome.latency {
+            println!("  {}; raw TCP {}", percentiles(own), percentiles(raw));
+        }
         if let Some([ours, peers]) = outcome.copies {
             println!("  copies of a byte: {ours:.2} here, {peers:.2} at the peer");
         }
         if let Some([own, raw]) = outcome.processor {
             println!("  processor time: {own:.3} s/GiB, raw TCP {raw:.3} s/GiB");
         }
-        self.results.measured.push(Measured {
+        Measured {
             case: row.case,
             to_other,
-            target: verdict.map(|(target, _)| target.label(row.case)),
-            verdict: verdict.map(|(_, verdict)| verdict.label()),
             outcome,
-            foreign_share: None,
-        });
+            foreign_share,
+        }
     }
 
     /// The row's figure divided by that of the row that its target compares with.
@@ -129,24 +148,27 @@ impl Tally {
         } += 1;
     }
 
-    /// Prints why a row is not run.
-    pub(crate) fn not_run(&mut self, case: Case, why: &str) {
+    /// Prints why a row is not run. Returns the row of the files.
+    pub(crate) fn not_run(&mut self, case: Case, why: &str) -> NotRun {
         self.not_run += 1;
         println!("{:<35} not run: {why}", case.title());
-        self.results.not_run.push(NotRun {
+        NotRun {
             case,
             reason: why.to_owned(),
-        });
+        }
     }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "targets: {} met, {} missed", self.met, self.missed)?;
-        if self.without > 0 {
-            write!(f, "; rows without a verdict: {}", self.without)?;
+        if self.has_targets {
+            write!(f, "targets: {} met, {} missed", self.met, self.missed)?;
+            if self.without > 0 {
+                write!(f, "; rows without a verdict: {}", self.without)?;
+            }
+            f.write_str("; ")?;
         }
-        write!(f, "; rows not run: {}", self.not_run)
+        write!(f, "rows not run: {}", self.not_run)
     }
 }
 
@@ -242,10 +264,19 @@ pub(crate) fn foot(tally: &Tally) {
     println!(
         "syscalls/op: the contender's here + at the peer; raw TCP here. Polling counts as well."
     );
-    println!("{tally}");
+    if tally.has_targets || tally.not_run > 0 {
+        println!("{tally}");
+    }
 }
 
-fn figure(value: f64) -> String {
+/// The percentiles of single operations.
+fn percentiles(latency: Latency) -> String {
+    let all = [latency.p50, latency.p90, latency.p99, latency.p99_9].map(figure);
+    let [p50, p90, p99, p99_9] = all;
+    format!("p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p99_9} us")
+}
+
+pub(crate) fn figure(value: f64) -> String {
     match value {
         value if value.is_nan() => "-".into(),
         value if value < 10.0 => format!("{value:.3}"),
@@ -276,7 +307,7 @@ mod tests {
         let case = Case::new(Work::Connect, 1, 16, Wire::Local);
         let row = Row::of(case);
         let target = row.target.unwrap();
-        let mut tally = Tally::new(false);
+        let mut tally = Tally::new(false, true);
         assert_eq!(tally.to_other(row, 20.0), None);
         let verdict = tally.judge(case, target, (1.2, 20.0, None));
         assert_eq!(verdict, Verdict::NoOtherRow);
@@ -293,11 +324,11 @@ mod tests {
         let row = Row::of(Case::new(Work::UnattendedPing, 64, 1, Wire::Local));
         let judge = |has_third_cpu| {
             let figures = (9.0, 30.0, None);
-            Tally::new(has_third_cpu).judge(row.case, row.target.unwrap(), figures)
+            Tally::new(has_third_cpu, true).judge(row.case, row.target.unwrap(), figures)
         };
         assert_eq!(judge(false), Verdict::NoThirdCpu);
         assert_eq!(judge(true), Verdict::Missed);
-        let mut tally = Tally::new(false);
+        let mut tally = Tally::new(false, true);
         tally.count(Some(judge(false)));
         tally.not_run += 1;
         let text = tally.to_string();
@@ -305,5 +336,8 @@ mod tests {
             text,
             "targets: 0 met, 0 missed; rows without a verdict: 1; rows not run: 1"
         );
+        tally.has_targets = false;
+        assert_eq!(tally.to_string(), "rows not run: 1");
+        assert_eq!(tally.target_cell("target"), "");
     }
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use sdp_over_dat::{Config, Options, SdpListener, SdpStream, Stack};
 use tool_args::bench::case::{Case, Mechanism, SIZE_MAX, Work};
 
+use crate::laps::Laps;
 use crate::raw::STALL;
 
 /// Returns the configuration of a writer that uses the mechanism; `None` for that of the adapter.
@@ -91,11 +92,12 @@ impl SdpLink {
     /// The active side of one sample. Returns when the peer has received all data. The function is
     /// not inlined, so that a profiler can be limited to it.
     #[inline(never)]
-    pub(crate) fn drive(&mut self, case: Case, count: u64) -> Result<()> {
+    pub(crate) fn drive(&mut self, case: Case, count: u64, laps: &mut Laps) -> Result<()> {
         let (end, buffer) = self.prepare(case);
         let message = &mut buffer[..case.size];
         match case.work {
             Work::SdpPing | Work::SdpBlockedPing => (0..count).try_for_each(|_| {
+                laps.mark();
                 end.send(message)?;
                 end.receive(message)
             }),

@@ -8,14 +8,15 @@ use tool_args::bench::Args;
 use tool_args::bench::case::{Stack, Wire};
 
 use crate::contender::Contender;
-use crate::control::Peer;
+use crate::control::{NONE, Peer};
+use crate::files::Files;
 use crate::load::LoadMeter;
 use crate::measure::{Bench, Plan};
 use crate::progress::Progress;
 use crate::raw::RawLink;
 use crate::report::{self, Tally};
+use crate::results::{Entry, NotRun};
 use crate::rows::Row;
-use crate::second::NONE;
 use crate::setup::{self, Cpus, Environment, FarEnd};
 use crate::syscalls::SyscallCounter;
 
@@ -33,32 +34,36 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Measures the rows of one wire. The rows are not run if the wire cannot be set up.
+    /// Measures the rows of one wire, and writes each to the files. The rows are not run if the
+    /// wire cannot be set up.
     pub(crate) fn measure(
         &self,
         wire: Wire,
         contender: Stack,
         rows: &[Row],
         tally: &mut Tally,
+        files: &mut Files,
     ) -> Result<()> {
         let far = match self.environment.far_end(wire) {
             Ok(far) => far,
             Err(why) => {
-                self.not_run(wire, rows, &format!("{why:#}"), tally);
-                return Ok(());
+                return self.not_run(wire, rows, &format!("{why:#}"), tally, files);
             }
         };
         let mut bench = self.progress.around(|| {
             let bench = self.connect(wire, contender, &far);
-            bench.inspect(|_| report::head(contender))
+            bench.inspect(|_| tally.head(contender))
         })?;
         let load = LoadMeter::start(bench.peer.id());
         for row in rows {
             self.progress.begin_row(&row.case.title());
+            let row_load = LoadMeter::start(bench.peer.id());
             let outcome = bench.case(row.case, self.plan, &self.progress);
             let outcome = outcome.with_context(|| format!("measuring {}", row.case.title()))?;
             self.progress.end_row();
-            self.progress.around(|| tally.row(*row, outcome));
+            let share = row_load.foreign_share();
+            let row = self.progress.around(|| tally.row(*row, outcome, share));
+            files.row(&Entry::Measured(&row))?;
         }
         // The connections of rows about many connections carry no traffic, so they do not move to
         // shared memory.
@@ -72,18 +77,32 @@ impl Session<'_> {
             }
             report::disturbance(foreign_share);
         });
-        tally.results().end_of_place(foreign_share);
         Ok(())
     }
 
     /// Prints the rows of a wire that cannot be set up.
-    fn not_run(&self, wire: Wire, rows: &[Row], why: &str, tally: &mut Tally) {
-        self.progress.around(|| {
+    fn not_run(
+        &self,
+        wire: Wire,
+        rows: &[Row],
+        why: &str,
+        tally: &mut Tally,
+        files: &mut Files,
+    ) -> Result<()> {
+        let rows: Vec<NotRun> = self.progress.around(|| {
             println!("{}", wire.title());
-            rows.iter().for_each(|row| tally.not_run(row.case, why));
+            let rows = rows
+                .iter()
+                .map(|row| tally.not_run(row.case, why))
+                .collect();
             println!();
+            rows
         });
-        rows.iter().for_each(|_| self.progress.end_row());
+        for row in &rows {
+            self.progress.end_row();
+            files.row(&Entry::NotRun(row))?;
+        }
+        Ok(())
     }
 
     fn connect(&self, wire: Wire, stack: Stack, far: &FarEnd<'_>) -> Result<Bench> {

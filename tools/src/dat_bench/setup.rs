@@ -92,7 +92,7 @@ impl Environment {
             Network::Own => None,
             Network::Callers(_) => congestion_to_set(),
         };
-        if ia.is_some() || host::environment::variable(OVERRIDE).is_some() {
+        if ia.is_some() {
             return Ok(Self::new(network, None, None));
         }
         let registry = write_dat_conf(End::Near, congestion)?;
@@ -124,12 +124,13 @@ impl Environment {
         }
         ensure!(
             self.registry.is_some(),
-            "the caller's registry names the adapter"
+            "--ia names the adapter, which is on this place only"
         );
         let (cell, lane) = match wire {
             Wire::Local | Wire::Tcp | Wire::TcpNoCrc => return Ok(FarEnd::Here),
             Wire::Veth | Wire::VethSegments => (&self.fast, &cable::FAST),
             Wire::Shaped => (&self.shaped, &cable::SHAPED),
+            Wire::Network => bail!("the name of the other host is missing"),
         };
         if let Network::Callers(why) = &self.network {
             bail!("{why}");
@@ -218,6 +219,7 @@ pub(crate) const fn adapter(wire: Wire) -> &'static str {
         Wire::Veth => "iwarp-veth",
         Wire::VethSegments => "iwarp-veth-segments",
         Wire::Shaped => "iwarp-10g",
+        Wire::Network => "iwarp-network",
     }
 }
 
@@ -228,7 +230,7 @@ fn settings(wire: Wire, end: End) -> String {
         End::Far => lane.far,
     };
     match wire {
-        Wire::Local => "lo 0".to_owned(),
+        Wire::Local | Wire::Network => "lo 0".to_owned(),
         Wire::Tcp => "lo 0 local=off".to_owned(),
         Wire::TcpNoCrc => "lo 0 local=off crc=off".to_owned(),
         Wire::Veth => format!("{} 0", device(&cable::FAST)),
@@ -237,22 +239,40 @@ fn settings(wire: Wire, end: End) -> String {
     }
 }
 
-/// A registry file with an adapter for each wire, for processes at one end of the cables. The file
-/// is removed when the value is dropped.
+/// A registry file with an adapter for each wire, for processes at one end of the cables.
 fn write_dat_conf(end: End, congestion: Option<&str>) -> Result<NamedTempFile> {
     let cc = congestion.map_or_else(String::new, |name| format!(" cc={name}"));
+    write_registry(Wire::ALL.map(|wire| (adapter(wire), format!("{}{cc}", settings(wire, end)))))
+}
+
+/// A registry file of adapters of the software provider, each with its settings. The file is
+/// removed when the value is dropped.
+fn write_registry<N: fmt::Display>(
+    adapters: impl IntoIterator<Item = (N, String)>,
+) -> Result<NamedTempFile> {
     let mut file = tempfile::Builder::new()
         .prefix("dat-bench-")
         .suffix(".conf")
         .tempfile()?;
-    for wire in Wire::ALL {
-        let (ia, settings) = (adapter(wire), settings(wire, end));
+    for (ia, settings) in adapters {
         writeln!(
             file,
-            "{ia} u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"{settings}{cc}\" \"\""
+            "{ia} u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"{settings}\" \"\""
         )?;
     }
     Ok(file)
+}
+
+/// Makes these adapters the registry of this process.
+///
+/// Must be called while the process has one thread and has not loaded the registry library.
+pub(crate) fn use_registry<N: fmt::Display>(
+    adapters: impl IntoIterator<Item = (N, String)>,
+) -> Result<NamedTempFile> {
+    let registry = write_registry(adapters)?;
+    // SAFETY: this process has one thread, so no other thread reads the environment meanwhile.
+    unsafe { std::env::set_var(OVERRIDE, registry.path()) };
+    Ok(registry)
 }
 
 /// The processors that this process may use: the first one for the second process, the last one

@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 
 use dat_conf::{Api, Entry, Source};
 
+/// The major version of DAT that programs of this library ask for.
+pub(crate) const DAT_VERSION: u32 = 2;
+
 /// A line of the registry file.
 #[derive(Debug)]
 pub(crate) struct Line {
@@ -148,6 +151,10 @@ impl Line {
         let unused = match (entry.api, entry.default) {
             (Api::Kernel, _) => Some("it is for kernel consumers (k)".to_owned()),
             (Api::User, false) => Some("it is marked nondefault".to_owned()),
+            (Api::User, true) if entry.major != DAT_VERSION => Some(format!(
+                "it is for DAT {}.{}; a program of DAT 2.0 opens lines with u2.0 only",
+                entry.major, entry.minor
+            )),
             (Api::User, true) => None,
         };
         Self {
@@ -196,13 +203,14 @@ mod tests {
             a u2.0 nonthreadsafe default libb.so x.1.0 \"lo 1\" \"\"\n\
             b k2.0 nonthreadsafe default liba.so x.1.0 \"\" \"\"\n\
             c u2.0 nonthreadsafe nondefault liba.so x.1.0 \"\" \"\"\n\
-            d v2.0 nonthreadsafe default liba.so x.1.0 \"\" \"\"\n";
+            d v2.0 nonthreadsafe default liba.so x.1.0 \"\" \"\"\n\
+            e u1.2 nonthreadsafe default liba.so x.1.0 \"\" \"\"\n";
         let lines = lines_of(content);
         let reasons: Vec<_> = lines
             .iter()
             .map(|line| line.unused.as_deref().unwrap_or(""))
             .collect();
-        assert_eq!(reasons.len(), 5);
+        assert_eq!(reasons.len(), 6);
         assert_eq!(reasons[0], "");
         assert!(
             reasons[1].contains("line 2 has the same name"),
@@ -212,7 +220,8 @@ mod tests {
         assert!(reasons[2].contains("kernel"), "{}", reasons[2]);
         assert!(reasons[3].contains("nondefault"), "{}", reasons[3]);
         assert!(reasons[4].contains("api_version"), "{}", reasons[4]);
-        assert_eq!(unused(&lines).len(), 4);
+        assert!(reasons[5].contains("DAT 1.2"), "{}", reasons[5]);
+        assert_eq!(unused(&lines).len(), 5);
         let info = ProviderInfo {
             ia_name: "a".into(),
             version_major: 2,

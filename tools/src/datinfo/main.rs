@@ -19,6 +19,7 @@ mod table;
 mod text;
 mod traffic;
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -35,22 +36,34 @@ fn main() -> ExitCode {
     if args.check {
         return check::run(&args);
     }
+    if args.events {
+        return write(&names::events()).unwrap_or(ExitCode::SUCCESS);
+    }
     match report(&args) {
         Ok(report) => {
-            if args.json {
-                println!("{report:#}");
+            let text = if args.json {
+                format!("{report:#}\n")
+            } else if args.limits {
+                table::limits(&report)
             } else if args.verbose || args.counters || !args.names.is_empty() {
-                text::print(&report);
+                text::text(&report)
             } else {
-                print!("{}", table::table(&report));
+                table::table(&report)
+            };
+            if let Some(failure) = write(&text) {
+                return failure;
             }
             let code = complain_of_unknown(&args, &report);
             if args.names.is_empty() && has_none(&report) {
                 let file = report["registry_file"].as_str().unwrap_or_default();
-                eprintln!(
-                    "datinfo: the registry is empty ({file}): dat.conf(5) describes its lines, and \
-                     `datinfo --check` lists the problems"
-                );
+                if args.provider.is_some() || args.device.is_some() {
+                    eprintln!("datinfo: no interface adapter in the registry ({file}) is so");
+                } else {
+                    eprintln!(
+                        "datinfo: the registry is empty ({file}): dat.conf(5) describes its lines, \
+                         and `datinfo --check` lists the problems"
+                    );
+                }
                 return ExitCode::FAILURE;
             }
             code
@@ -62,7 +75,21 @@ fn main() -> ExitCode {
     }
 }
 
-/// The whole report, as the JSON form has it.
+/// Writes to standard output. Returns the exit code of a failure, which is reported.
+fn write(text: &str) -> Option<ExitCode> {
+    let error = print(text).err()?;
+    eprintln!("datinfo: writing to standard output: {error}");
+    Some(ExitCode::FAILURE)
+}
+
+/// Writes to standard output.
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// The whole report, as the JSON form has it: usable adapters first.
 fn report(args: &Args) -> Result<Value, dat_api::Error> {
     // SAFETY: no thread runs before an adapter is opened.
     unsafe { reason::enable_registry_warnings() };
@@ -76,10 +103,17 @@ fn report(args: &Args) -> Result<Value, dat_api::Error> {
     // SAFETY: no thread runs before an adapter is opened.
     unsafe { reason::enable_provider_warnings() };
     for info in providers {
-        if !args.names.is_empty() && !args.names.contains(&info.ia_name) {
+        // An entry for an older version is one of the lines that are not used.
+        if info.version_major != lines::DAT_VERSION
+            || !args.names.is_empty() && !args.names.contains(&info.ia_name)
+        {
             continue;
         }
         let line = lines.iter().find(|line| line.registers(&info));
+        let library = line.map_or("", |line| &line.library);
+        if !has_part(library, args.provider.as_deref()) {
+            continue;
+        }
         let mut adapter = json!({
             "ia_name": info.ia_name,
             "version": format!("{}.{}", info.version_major, info.version_minor),
@@ -92,14 +126,23 @@ fn report(args: &Args) -> Result<Value, dat_api::Error> {
             adapter["opened"] = open(&info.ia_name, args.counters);
         }
         summarize(&mut adapter);
-        adapters.push(adapter);
+        let device = adapter["device"].as_str().unwrap_or_default();
+        if has_part(device, args.device.as_deref()) {
+            adapters.push(adapter);
+        }
     }
+    adapters.sort_by_key(|adapter| adapter["state"] != "usable");
     Ok(json!({
         "registry_library": library.path().to_string_lossy(),
         "registry_file": registry.path(),
         "adapters": adapters,
         "unused_lines": lines::unused(lines),
     }))
+}
+
+/// Returns true if `text` contains what the user asked for.
+fn has_part(text: &str, part: Option<&str>) -> bool {
+    part.is_none_or(|part| text.contains(part))
 }
 
 /// Adds the state, the device and the address of an adapter. An adapter that is not open has the

@@ -1,4 +1,4 @@
-//! Enums and flags of a provider's attributes by their C names.
+//! Enums and flags of a provider's attributes, and events, by their C names.
 
 use dat_api::abi::*;
 
@@ -73,6 +73,14 @@ const MASKS: &[(&str, Names)] = &[
     ),
 ];
 
+/// Returns a line with number and name for each event.
+pub(crate) fn events() -> String {
+    let lines = EVENT_NAMES
+        .iter()
+        .map(|(number, name)| format!("{number:#07x}  {name}\n"));
+    lines.collect()
+}
+
 /// Returns the names of an attribute's value, separated by blanks. Returns `None` for an attribute
 /// that is a number.
 pub(crate) fn of(attribute: &str, value: u32) -> Option<String> {
@@ -101,6 +109,12 @@ pub(crate) fn of(attribute: &str, value: u32) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_are_sorted_by_number() {
+        assert!(EVENT_NAMES.is_sorted_by(|one, next| one.0 < next.0));
+        assert!(events().contains("0x04006  DAT_CONNECTION_EVENT_BROKEN\n"));
+    }
 
     #[test]
     fn known_values_have_names_and_others_their_number() {

@@ -17,17 +17,7 @@ pub(crate) fn table(report: &Value) -> String {
     {
         lines[0][TITLES.len() - 1].clear();
     }
-    let mut text = String::new();
-    for line in &lines {
-        let mut printed = String::new();
-        for (column, cell) in line.iter().enumerate() {
-            let widths = lines.iter().map(|line| line[column].chars().count());
-            let width = widths.max().unwrap_or(0);
-            printed.push_str(&format!("{cell:<width$}  "));
-        }
-        text.push_str(printed.trim_end());
-        text.push('\n');
-    }
+    let mut text = aligned(&lines);
     let unused = list(&report["unused_lines"]).len();
     if unused > 0 {
         let lines = if unused == 1 { "line" } else { "lines" };
@@ -35,6 +25,49 @@ pub(crate) fn table(report: &Value) -> String {
         text.push_str(&format!(
             "\n{unused} {lines} of {file} not used; `datinfo -v` prints the reasons\n"
         ));
+    }
+    text
+}
+
+/// The columns of the table of limits: title, part of the attributes, and attribute.
+const LIMITS: [(&str, &str, &str); 9] = [
+    ("EPs", "adapter", "max_eps"),
+    ("Posts", "adapter", "max_dto_per_ep"),
+    ("Segments", "adapter", "max_iov_segments_per_dto"),
+    ("EVD", "adapter", "max_evd_qlen"),
+    ("SRQs", "adapter", "max_srqs"),
+    ("Message", "adapter", "max_message_size"),
+    ("RDMA", "adapter", "max_rdma_size"),
+    ("Reads", "adapter", "max_rdma_read_per_ep_out"),
+    ("Private", "provider", "max_private_data_size"),
+];
+
+/// Returns the sizes and limits of the usable adapters.
+pub(crate) fn limits(report: &Value) -> String {
+    let titles = LIMITS.map(|(title, ..)| title.to_owned());
+    let mut lines = vec![[vec!["Name".to_owned()], titles.into()].concat()];
+    for adapter in list(&report["adapters"]) {
+        if adapter["state"] == "usable" {
+            let cells = LIMITS.map(|(_, part, name)| word(&adapter["opened"][part][name]));
+            lines.push([vec![word(&adapter["ia_name"])], cells.into()].concat());
+        }
+    }
+    aligned(&lines)
+}
+
+/// Returns the lines with aligned columns.
+fn aligned(lines: &[impl AsRef<[String]>]) -> String {
+    let mut text = String::new();
+    for line in lines {
+        let mut printed = String::new();
+        for (column, cell) in line.as_ref().iter().enumerate() {
+            let widths = lines.iter();
+            let widths = widths.map(|line| line.as_ref()[column].chars().count());
+            let width = widths.max().unwrap_or(0);
+            printed.push_str(&format!("{cell:<width$}  "));
+        }
+        text.push_str(printed.trim_end());
+        text.push('\n');
     }
     text
 }
@@ -91,6 +124,18 @@ mod tests {
              \n\
              2 lines of /etc/dat.conf not used; `datinfo -v` prints the reasons\n"
         );
+    }
+
+    #[test]
+    fn limits_are_those_of_usable_adapters() {
+        let opened = json!({ "adapter": { "max_eps": 7 }, "provider": {} });
+        let adapters = [
+            adapter("a", "usable", opened),
+            adapter("b", "unusable", json!({})),
+        ];
+        let text = limits(&json!({ "adapters": adapters }));
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.contains("a     7"), "{text}");
     }
 
     #[test]

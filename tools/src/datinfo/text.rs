@@ -1,91 +1,138 @@
 //! The long form of the report: all attributes of each adapter.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value};
 
 /// The column at which values begin.
 const VALUE_COLUMN: usize = 42;
 
-pub(crate) fn print(report: &Value) {
-    println!("registry library  {}", word(&report["registry_library"]));
-    println!("registry file     {}", word(&report["registry_file"]));
+/// Appends a line. Writing to a string does not fail.
+macro_rules! line {
+    ($text:ident, $($arguments:tt)+) => {
+        let _ = writeln!($text, $($arguments)+);
+    };
+}
+
+/// Returns the long form.
+pub(crate) fn text(report: &Value) -> String {
+    let mut text = String::new();
+    print(&mut text, report);
+    text
+}
+
+fn print(text: &mut String, report: &Value) {
+    line!(
+        text,
+        "registry library  {}",
+        word(&report["registry_library"])
+    );
+    line!(text, "registry file     {}", word(&report["registry_file"]));
     let adapters = list(&report["adapters"]);
-    println!("adapters          {}", adapters.len());
-    adapters.iter().for_each(print_adapter);
+    line!(text, "adapters          {}", adapters.len());
+    for adapter in adapters {
+        print_adapter(text, adapter);
+    }
     let unused = list(&report["unused_lines"]);
     if !unused.is_empty() {
-        println!("\nlines of the registry file that are not used:");
+        line!(text, "\nlines of the registry file that are not used:");
     }
     for line in unused {
         let (number, name) = (&line["line"], word(&line["ia_name"]));
-        println!("  line {number:<4} {name:<16} {}", word(&line["reason"]));
+        line!(
+            text,
+            "  line {number:<4} {name:<16} {}",
+            word(&line["reason"])
+        );
     }
 }
 
-fn print_adapter(adapter: &Value) {
+fn print_adapter(text: &mut String, adapter: &Value) {
     let safety = if adapter["thread_safe"] == true {
         "threadsafe"
     } else {
         "nonthreadsafe"
     };
-    println!(
+    line!(
+        text,
         "\n{}  u{} {safety}",
         word(&adapter["ia_name"]),
         word(&adapter["version"])
     );
     match &adapter["line"] {
-        Value::Null => println!("  in no line of the registry file"),
-        line => println!(
-            "  line {line}: {} with parameters \"{}\"",
-            word(&adapter["library"]),
-            word(&adapter["params"])
-        ),
+        Value::Null => {
+            line!(text, "  in no line of the registry file");
+        }
+        line => {
+            line!(
+                text,
+                "  line {line}: {} with parameters \"{}\"",
+                word(&adapter["library"]),
+                word(&adapter["params"])
+            );
+        }
     }
     match &adapter["opened"] {
-        Value::Object(opened) => print_opened(opened),
-        _ => println!("  not opened"),
+        Value::Object(opened) => print_opened(text, opened),
+        _ => {
+            line!(text, "  not opened");
+        }
     }
 }
 
-fn print_opened(opened: &Map<String, Value>) {
+fn print_opened(text: &mut String, opened: &Map<String, Value>) {
     if let Some(error) = opened.get("error") {
         match opened.get("reason") {
-            Some(reason) => println!("  cannot be opened: {} ({})", word(reason), word(error)),
-            None => println!("  cannot be opened: {}", word(error)),
+            Some(reason) => {
+                line!(
+                    text,
+                    "  cannot be opened: {} ({})",
+                    word(reason),
+                    word(error)
+                );
+            }
+            None => {
+                line!(text, "  cannot be opened: {}", word(error));
+            }
         }
         return;
     }
     for (part, attributes) in opened {
-        println!("  {part}");
+        line!(text, "  {part}");
         for (name, value) in attributes.as_object().into_iter().flatten() {
-            print_attribute(name, value);
+            print_attribute(text, name, value);
         }
     }
 }
 
-fn print_attribute(name: &str, value: &Value) {
+fn print_attribute(text: &mut String, name: &str, value: &Value) {
     match value {
-        Value::Object(named) if named.is_empty() => line(4, name, "none"),
+        Value::Object(named) if named.is_empty() => pair(text, 4, name, "none"),
         Value::Object(named) => {
-            println!("    {name}");
+            line!(text, "    {name}");
             named
                 .iter()
-                .for_each(|(name, value)| line(6, name, &word(value)));
+                .for_each(|(name, value)| pair(text, 6, name, &word(value)));
         }
         Value::Array(rows) => {
-            println!("    {name} (software, request, DTO, connection, bind, async)");
+            line!(
+                text,
+                "    {name} (software, request, DTO, connection, bind, async)"
+            );
             for row in rows {
                 let cells = list(row)
                     .iter()
                     .map(|cell| if *cell == true { "yes " } else { "no  " });
-                println!("      {}", cells.collect::<String>().trim_end());
+                line!(text, "      {}", cells.collect::<String>().trim_end());
             }
         }
-        value => line(4, name, &word(value)),
+        value => pair(text, 4, name, &word(value)),
     }
 }
 
-fn line(indent: usize, name: &str, value: &str) {
-    println!(
+fn pair(text: &mut String, indent: usize, name: &str, value: &str) {
+    line!(
+        text,
         "{:indent$}{name:<width$} {value}",
         "",
         width = VALUE_COLUMN - indent

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use dat_api::abi::{
-    DAT_RS_COUNTER_NAMES, DCNT_RS_MOVED_RECV, DCNT_RS_MOVED_SENT, DCNT_RS_REFERENCE_SENT,
-    DCNT_RS_TCP_OTHER_IMPLEMENTATION, DCNT_RS_TCP_SENT,
+    DAT_RS_COUNTER_NAMES, DCNT_RS_DIRECT_WRITES, DCNT_RS_MOVED_RECV, DCNT_RS_MOVED_SENT,
+    DCNT_RS_REFERENCE_SENT, DCNT_RS_TCP_OTHER_IMPLEMENTATION, DCNT_RS_TCP_SENT,
 };
 use dat_api::{
     Close, CompletionFlags, Ep, EpAttr, EpEvds, Evd, EvdFlags, Event, Ia, Privileges, Psp, Pz,
@@ -64,6 +64,7 @@ fn measure(ia: &Ia) -> Result<Vec<u64>> {
     // The loop may end before a short message was sent over the final carrier.
     pair.exchange(SHORT)?;
     pair.exchange(LONG)?;
+    pair.write()?;
     let counters = ia.traffic(false)?;
     pair.ends[0].disconnect(Close::Graceful)?;
     for end in &pair.ends {
@@ -97,10 +98,25 @@ impl Pair {
             end.wait_established(PATIENCE)?;
         }
         Ok(Self {
-            memory: Region::create(&pz, LONG, Privileges::LOCAL)?,
+            memory: Region::create(&pz, LONG, Privileges::ALL)?,
             ends,
             transfers,
         })
+    }
+
+    /// Writes a short payload onto itself, through the connection.
+    fn write(&self) -> Result<()> {
+        let segment = self.memory.segment(0, SHORT)?;
+        let [first, _] = &self.ends;
+        first.post_rdma_write(
+            &[segment],
+            self.memory.remote(),
+            SENT,
+            CompletionFlags::DEFAULT,
+        )?;
+        let done = self.transfers.wait_completion(first.id(), SENT, PATIENCE)?;
+        ensure!(done.status.is_success(), "a Write failed: {}", done.status);
+        Ok(())
     }
 
     /// Sends one message in each direction.
@@ -147,7 +163,9 @@ fn stays_on_tcp(counters: &[u64]) -> bool {
 /// The reasons why ends are on TCP, with the number of ends.
 fn reasons(counters: &[u64]) -> impl Iterator<Item = (&'static str, u64)> {
     let first = (DCNT_RS_TCP_OTHER_IMPLEMENTATION - DCNT_RS_TCP_SENT) as usize;
-    let named = DAT_RS_COUNTER_NAMES.iter().zip(counters).skip(first);
+    let end = (DCNT_RS_DIRECT_WRITES - DCNT_RS_TCP_SENT) as usize;
+    let named = DAT_RS_COUNTER_NAMES.iter().zip(counters);
+    let named = named.take(end).skip(first);
     named
         .map(|(name, count)| (*name, *count))
         .filter(|(_, count)| *count > 0)
@@ -161,12 +179,16 @@ fn meaning(counters: &[u64]) -> String {
         let reasons: Vec<_> = reasons(counters).map(|(name, _)| in_words(name)).collect();
         return format!("over TCP: {}", reasons.join("; "));
     }
-    match count(counters, DCNT_RS_REFERENCE_SENT) {
-        0 => "through shared memory; long payloads too, because this process may not read the \
-              memory of its peer"
-            .to_owned(),
-        _ => "through shared memory; long payloads are read from the sender's memory".to_owned(),
+    if count(counters, DCNT_RS_REFERENCE_SENT) == 0 {
+        return "through shared memory; long payloads, Writes and Reads too, because this process \
+                may not read the memory of its peer"
+            .to_owned();
     }
+    let direct = match count(counters, DCNT_RS_DIRECT_WRITES) {
+        0 => "Writes and Reads need the peer's processor",
+        _ => "Writes and Reads do not need the peer's processor",
+    };
+    format!("through shared memory; long payloads are read from the sender's memory; {direct}")
 }
 
 /// The reason of a counter, in words.

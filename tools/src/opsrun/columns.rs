@@ -24,46 +24,64 @@ impl Column {
     }
 }
 
-/// Returns a table with the details of each row in a line of its own below the row.
-pub(crate) fn with_details(table: &str, details: &[Option<String>], has_header: bool) -> String {
-    let mut text = String::new();
-    let mut details = details.iter();
-    for (number, line) in table.lines().enumerate() {
-        text.push_str(line);
-        text.push('\n');
-        let is_row = number > 0 || !has_header;
-        if let Some(Some(detail)) = is_row.then(|| details.next()).flatten() {
-            text.push('\t');
-            text.push_str(detail);
-            text.push('\n');
-        }
-    }
-    text
-}
-
-/// Returns the rows below the titles of the columns, one row per line.
+/// Returns the rows as text, one entry per row, and the titles of the columns before them if there
+/// is a header.
+///
+/// If a row is wider than `width`, the columns from the one with number `rest` on are in a second
+/// line below each row.
 pub(crate) fn table<const N: usize>(
     columns: &[Column; N],
     rows: &[[String; N]],
     has_header: bool,
-) -> String {
-    let header = has_header.then(|| columns.map(|column| column.title.to_owned()));
-    let lines: Vec<&[String; N]> = header.iter().chain(rows).collect();
+    (width, rest): (Option<usize>, usize),
+) -> Vec<String> {
+    let titles = has_header.then(|| columns.map(|column| column.title.to_owned()));
+    let rows: Vec<&[String; N]> = titles.iter().chain(rows).collect();
     let widths: [usize; N] = std::array::from_fn(|column| {
-        let widths = lines.iter().map(|line| line[column].chars().count());
+        let widths = rows.iter().map(|row| row[column].chars().count());
         widths.max().unwrap_or(0)
     });
-    let mut text = String::new();
-    for line in lines {
-        let mut printed = String::new();
-        for ((cell, width), column) in line.iter().zip(widths).zip(columns) {
-            printed.push_str(&match column.is_number {
+    let line = |row: &[String; N], columns_shown: std::ops::Range<usize>| {
+        let mut text = String::new();
+        for number in columns_shown {
+            let (cell, width) = (&row[number], widths[number]);
+            text.push_str(&match columns[number].is_number {
                 true => format!("{cell:>width$}  "),
                 false => format!("{cell:<width$}  "),
             });
         }
-        text.push_str(printed.trim_end());
-        text.push('\n');
+        text.trim_end().to_owned()
+    };
+    let whole: Vec<String> = rows.iter().map(|row| line(row, 0..N)).collect();
+    let is_wide = |line: &String| width.is_some_and(|width| line.chars().count() > width);
+    match whole.iter().any(is_wide) {
+        false => whole,
+        true => rows
+            .iter()
+            .map(|row| format!("{}\n\t{}", line(row, 0..rest), line(row, rest..N)))
+            .collect(),
     }
-    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wide_table_has_two_lines_per_row() {
+        let columns = [
+            Column::text("A"),
+            Column::number("Count"),
+            Column::text("Z"),
+        ];
+        let rows = [["one", "1", "the end"].map(str::to_owned)];
+        let table = |width| table(&columns, &rows, true, (width, 2));
+        let whole = ["A    Count  Z", "one      1  the end"];
+        assert_eq!(table(None), whole);
+        assert_eq!(table(Some(19)), whole);
+        assert_eq!(
+            table(Some(18)),
+            ["A    Count\n\tZ", "one      1\n\tthe end"]
+        );
+    }
 }

@@ -1,9 +1,8 @@
 //! The explanation of a decision: asks the switch and prints the steps.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -14,7 +13,7 @@ use ops_sdp_protocol::SdpProtocol;
 use tool_args::opsrun::{Args, Role};
 
 use crate::start::SOFTWARE;
-use crate::{libraries, load_rules};
+use crate::{libraries, load_rules, reach};
 
 /// Returns the decision for a socket of this role, one step per line.
 pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
@@ -25,6 +24,15 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
         None => "none, so every socket may leave TCP".to_owned(),
     };
     writeln!(text, "{:<8} {file}", "file")?;
+    let address = address_in(&args.words)?;
+    if let Some(why) = reach::reason_against(OsStr::new(&args.program)) {
+        writeln!(
+            text,
+            "{:<8} tcp, because the library cannot be loaded: {why}",
+            "verdict"
+        )?;
+        return Ok(text);
+    }
     let program = program(&args.program);
     let stack = NetStack::open().context("asking the network stack")?;
     let registry = Arc::new(Registry::default());
@@ -43,7 +51,6 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
         .context("registering the protocols")?;
     let switch = Switch::new(program, Some(loaded.rules), registry, Some(stack), WITHIN)
         .context("starting the switch")?;
-    let address = address_in(&args.words)?;
     let role = match role {
         Role::Connect => ops::rules::Role::Connect,
         Role::Listen => ops::rules::Role::Listen,
@@ -67,13 +74,7 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
 /// Returns the program as the library would identify it if it were started by this name: a link is
 /// resolved to its file. A program that does not exist keeps the name as its path.
 fn program(named: &str) -> Program {
-    let path = host::environment::variable("PATH").unwrap_or_default();
-    let found = if named.contains('/') {
-        Some(PathBuf::from(named))
-    } else {
-        let mut files = std::env::split_paths(&path).map(|directory| directory.join(named));
-        files.find(|file| file.is_file())
-    };
+    let found = reach::find(OsStr::new(named));
     let file = found.and_then(|file| file.canonicalize().ok());
     let file = file.and_then(|file| file.into_os_string().into_string().ok());
     Program {

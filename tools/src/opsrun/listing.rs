@@ -1,7 +1,10 @@
-//! The list of sockets, with the local addresses of connections over TCP.
+//! The list of sockets, with the local addresses and the states of connections that the kernel
+//! carries.
 //!
-//! A process does not record these addresses, because it would have to ask the kernel at each
-//! `connect`. They are in the kernel's tables, by the inodes of the sockets that the process has.
+//! A process does not record these, because it would have to ask the kernel at each `connect` and
+//! each change. Those of TCP are in the kernel's tables, by the inodes of the sockets that the
+//! process has. A connection within the host is established until its program closes it: the
+//! kernel's table of such sockets does not show which end has shut down.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,36 +12,68 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 
-use ops::observe::{Kind, Listing, PageRoot, Process, Row, State};
+use ops::observe::{Carrier, Kind, Listing, PageRoot, Process, Row, State};
 use procfs::ProcResult;
 use procfs::net::TcpState;
 use procfs::process::FDTarget;
+use tool_args::opsrun::Listed;
 
 /// Reads the pages of all processes, and the kernel's tables for the processes that need them.
 pub(crate) fn read(root: &PageRoot) -> Listing {
     let mut listing = Listing::read(root);
     let mut tables = Tables::default();
     for process in &mut listing.processes {
-        add_local_addresses(process, &mut tables);
+        add_from_kernel(process, &mut tables);
     }
     listing
 }
 
-/// Adds the local addresses to the connections over TCP of a process. The addresses stay
-/// unspecified if the caller may not read the descriptors of the process, or if the kernel no
-/// longer has the connection.
-fn add_local_addresses(process: &mut Process, tables: &mut Tables) {
-    if !process.rows.iter().any(has_no_address) {
+/// Keeps the processes and sockets that the user asked for.
+pub(crate) fn keep(listing: &mut Listing, how: Listed) {
+    let of_process = |process: &Process| how.pid.is_none_or(|pid| pid == process.pid);
+    listing.processes.retain(of_process);
+    let Some(port) = how.port else { return };
+    for process in &mut listing.processes {
+        process.rows.retain(|row| {
+            let ends = &row.description;
+            ends.local.port() == port || ends.remote.port() == port
+        });
+    }
+    listing.processes.retain(|process| !process.rows.is_empty());
+}
+
+/// Adds the local addresses and the states to the connections of a process that the kernel carries.
+/// An address of TCP stays unspecified, and a state unknown, if the caller may not read the
+/// descriptors of the process, or if the kernel no longer has the connection.
+fn add_from_kernel(process: &mut Process, tables: &mut Tables) {
+    let rows = process.rows.iter_mut();
+    let natives = rows.filter(|row| row.state == State::Native);
+    let (mut tcp, local): (Vec<&mut Row>, Vec<&mut Row>) =
+        natives.partition(|row| matches!(row.description.carrier, Carrier::Tcp { .. }));
+    for row in local {
+        row.state = State::Established;
+    }
+    if tcp.is_empty() {
         return;
     }
     let Ok(mut connections) = tables.connections(process.pid) else {
         return;
     };
-    for row in process.rows.iter_mut().filter(|row| has_no_address(row)) {
+    // A connection of the kernel is used once, because a process may have several to one peer. The
+    // rows that have a local address choose first.
+    tcp.sort_by_key(|row| has_no_address(row));
+    for row in tcp {
         let remote = without_scope(row.description.remote);
-        // Each connection is used once, because a process may have several to one peer.
-        if let Some(local) = connections.get_mut(&remote).and_then(Vec::pop) {
-            row.description.local = local;
+        let Some(to_peer) = connections.get_mut(&remote) else {
+            continue;
+        };
+        let local = without_scope(row.description.local);
+        let is_any = has_no_address(row);
+        let place = to_peer.iter().position(|it| is_any || it.local == local);
+        if let Some(place) = place {
+            let found = to_peer.swap_remove(place);
+            row.description.local = found.local;
+            row.state = found.state;
         }
     }
 }
@@ -47,27 +82,27 @@ fn add_local_addresses(process: &mut Process, tables: &mut Tables) {
 pub(crate) fn has_no_address(row: &Row) -> bool {
     let local = row.description.local;
     row.description.kind == Kind::Connection
-        && row.state == State::Native
+        && matches!(row.description.carrier, Carrier::Tcp { .. })
         && local.port() == 0
         && local.ip().is_unspecified()
 }
 
-/// The two ends of a connection.
+/// A connection in the kernel's table.
 #[derive(Debug, Clone, Copy)]
-struct Ends {
+struct Connection {
     local: SocketAddr,
     peer: SocketAddr,
+    state: State,
 }
 
 /// The TCP connections of network namespaces by the inodes of their sockets. The key of a table is
 /// the inode of its namespace.
 #[derive(Debug, Default)]
-struct Tables(HashMap<u64, HashMap<u64, Ends>>);
+struct Tables(HashMap<u64, HashMap<u64, Connection>>);
 
 impl Tables {
-    /// Returns the TCP connections of which a process has a descriptor: the local addresses of
-    /// those to each peer.
-    fn connections(&mut self, pid: u32) -> ProcResult<HashMap<SocketAddr, Vec<SocketAddr>>> {
+    /// Returns the TCP connections of which a process has a descriptor, by peer.
+    fn connections(&mut self, pid: u32) -> ProcResult<HashMap<SocketAddr, Vec<Connection>>> {
         let process = procfs::process::Process::new(pid.cast_signed())?;
         let space = fs::metadata(format!("/proc/{pid}/ns/net"))?.ino();
         let table = match self.0.entry(space) {
@@ -77,9 +112,12 @@ impl Tables {
         let mut by_peer: HashMap<_, Vec<_>> = HashMap::new();
         for descriptor in process.fd()?.flatten() {
             if let FDTarget::Socket(inode) = descriptor.target
-                && let Some(ends) = table.get(&inode)
+                && let Some(connection) = table.get(&inode)
             {
-                by_peer.entry(ends.peer).or_default().push(ends.local);
+                by_peer
+                    .entry(connection.peer)
+                    .or_default()
+                    .push(*connection);
             }
         }
         Ok(by_peer)
@@ -87,17 +125,32 @@ impl Tables {
 }
 
 /// Reads the table of the network namespace of a process.
-fn table(process: &procfs::process::Process) -> ProcResult<HashMap<u64, Ends>> {
+fn table(process: &procfs::process::Process) -> ProcResult<HashMap<u64, Connection>> {
     let mut all = process.tcp()?;
     // A host without IPv6 has no such table.
     all.extend(process.tcp6().unwrap_or_default());
     let connections = all.into_iter().filter(|it| it.state != TcpState::Listen);
-    let ends = connections.map(|entry| {
-        let local = without_scope(entry.local_address);
-        let peer = without_scope(entry.remote_address);
-        (entry.inode, Ends { local, peer })
+    let connections = connections.map(|entry| {
+        let connection = Connection {
+            local: without_scope(entry.local_address),
+            peer: without_scope(entry.remote_address),
+            state: state(&entry.state),
+        };
+        (entry.inode, connection)
     });
-    Ok(ends.collect())
+    Ok(connections.collect())
+}
+
+fn state(state: &TcpState) -> State {
+    match state {
+        TcpState::SynSent | TcpState::SynRecv | TcpState::NewSynRecv => State::Connecting,
+        TcpState::Established => State::Established,
+        TcpState::FinWait1 | TcpState::FinWait2 => State::LocalEnded,
+        TcpState::CloseWait => State::PeerEnded,
+        TcpState::LastAck | TcpState::Closing | TcpState::TimeWait => State::Ended,
+        TcpState::Close => State::Broken,
+        TcpState::Listen => State::Listening,
+    }
 }
 
 /// Converts an IPv4-mapped address to IPv4, as the pages contain it. The tables have no scopes.
@@ -138,7 +191,10 @@ mod tests {
         let listing = read(&root);
         let locals = listing.processes[0].rows.iter();
         let mut locals: Vec<_> = locals.map(|row| row.description.local).collect();
-        assert!(has_no_address(listing.processes[0].rows.last().unwrap()));
+        let last = listing.processes[0].rows.last().unwrap();
+        assert!(has_no_address(last) && last.state == State::Native);
+        let first = &listing.processes[0].rows[0];
+        assert_eq!(first.state, State::Established);
         locals.pop();
         let mut expected = connected.map(|stream| stream.local_addr().unwrap());
         locals.sort();

@@ -8,6 +8,7 @@
 //! - `ss.rs` the command `ss`: `listing.rs` reads the sockets of all programs from their pages and
 //!   from the kernel's tables, `sockets.rs` prints them, with the counters of `mechanisms.rs`;
 //!   `watch.rs` prints them at intervals, and `openmetrics.rs` as metrics
+//! - `reach.rs` programs into which the library cannot be loaded
 //! - `start.rs` starts a program with the library loaded before its C library
 
 mod columns;
@@ -16,6 +17,7 @@ mod libraries;
 mod listing;
 mod mechanisms;
 mod openmetrics;
+mod reach;
 mod sockets;
 mod ss;
 mod start;
@@ -32,10 +34,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let done = match (&args.command, args.explain) {
         (Some(Command::Ss(how)), _) => ss::run(*how),
-        (None, Some(role)) => explain::run(&args, role).map(|text| {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }),
+        (None, Some(role)) => explain::run(&args, role).and_then(|text| ss::print(&text)),
         (None, None) => start::run(&args),
     };
     done.unwrap_or_else(|error| {
@@ -53,5 +52,6 @@ fn load_rules(args: &Args) -> Result<Loaded> {
         },
         None => Source::choose(host::environment::variable),
     };
-    Ok(source.load(ops_sdp_protocol::SETTINGS)?)
+    let known = [ops_local_protocol::SETTINGS, ops_sdp_protocol::SETTINGS].concat();
+    Ok(source.load(&known)?)
 }

@@ -1,4 +1,5 @@
-//! The sockets as metrics in the text format of OpenMetrics 1.0, which Prometheus reads.
+//! The sockets as metrics in the text format of OpenMetrics 1.0, or in the format 0.0.4 of
+//! Prometheus, whose metadata differ.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,13 +31,22 @@ struct Family {
     samples: Samples,
 }
 
+/// A text format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    OpenMetrics,
+    Prometheus,
+}
+
 /// Returns the metrics of all processes.
-pub(crate) fn text(listing: &Listing) -> String {
+pub(crate) fn text(listing: &Listing, format: Format) -> String {
     let mut text = String::new();
     for family in families(listing) {
-        family.write(&mut text);
+        family.write(&mut text, format);
     }
-    text.push_str("# EOF\n");
+    if format == Format::OpenMetrics {
+        text.push_str("# EOF\n");
+    }
     text
 }
 
@@ -58,9 +68,9 @@ fn families(listing: &Listing) -> [Family; 12] {
         counter "ops_accepted_connections":
             "Connections that an open listener has accepted, by carrier." => of(accepted);
         bytes "ops_sent_bytes": "Bytes that a process has sent on offloaded connections." =>
-            of(|process| vec![(vec![], sockets::total(process, Counter::Sent))]);
+            of(|process| bytes(process, Counter::Sent));
         bytes "ops_received_bytes": "Bytes that a process has received on offloaded connections." =>
-            of(|process| vec![(vec![], sockets::total(process, Counter::Received))]);
+            of(|process| bytes(process, Counter::Received));
         bytes "ops_mechanism_bytes": "Bytes of connections over SDP, by direction and mechanism." =>
             of(bytes_by_mechanism);
         counter "ops_adverts":
@@ -76,6 +86,11 @@ fn families(listing: &Listing) -> [Family; 12] {
         gauge "ops_unreadable_pages": "Pages of processes that cannot be read." =>
             [(vec![], unreadable)].into();
     }
+}
+
+fn bytes(process: &Process, which: Counter) -> Vec<(Labels, u64)> {
+    let counted = sockets::counted(process, which);
+    counted.map(|count| (vec![], count)).into_iter().collect()
 }
 
 /// Returns the samples of all processes, with the labels of the process in front of their own.
@@ -232,18 +247,23 @@ impl Family {
     }
 
     /// Appends the metadata and the samples.
-    fn write(&self, text: &mut String) {
+    fn write(&self, text: &mut String, format: Format) {
         let Self { name, help, .. } = self;
         let (kind, suffix) = match self.kind {
             Type::Counter => ("counter", "_total"),
             Type::Gauge => ("gauge", ""),
         };
+        // In the format of Prometheus, the metadata name the samples and not the family.
+        let family = match format {
+            Format::OpenMetrics => (*name).to_owned(),
+            Format::Prometheus => format!("{name}{suffix}"),
+        };
         // Writing to a string does not fail.
-        let _ = writeln!(text, "# TYPE {name} {kind}");
-        if let Some(unit) = self.unit {
-            let _ = writeln!(text, "# UNIT {name} {unit}");
+        let _ = writeln!(text, "# TYPE {family} {kind}");
+        if let Some(unit) = self.unit.filter(|_| format == Format::OpenMetrics) {
+            let _ = writeln!(text, "# UNIT {family} {unit}");
         }
-        let _ = writeln!(text, "# HELP {name} {help}");
+        let _ = writeln!(text, "# HELP {family} {help}");
         for (labels, value) in &self.samples {
             let _ = writeln!(text, "{name}{suffix}{} {value}", set(labels));
         }
@@ -290,8 +310,19 @@ mod tests {
 
     #[test]
     fn no_process_is_no_error() {
-        let text = text(&Listing::default());
-        assert!(text.contains("\nops_unreadable_pages 0\n"), "{text}");
-        assert!(text.ends_with("# EOF\n"), "{text}");
+        let of = |format| text(&Listing::default(), format);
+        let open = of(Format::OpenMetrics);
+        assert!(open.contains("\nops_unreadable_pages 0\n"), "{open}");
+        assert!(open.contains("# TYPE ops_sent_bytes counter\n# UNIT ops_sent_bytes bytes\n"));
+        assert!(open.ends_with("# EOF\n"), "{open}");
+        let old = of(Format::Prometheus);
+        assert!(
+            old.contains("# TYPE ops_sent_bytes_total counter\n"),
+            "{old}"
+        );
+        let is_known = |line: &str| {
+            !line.starts_with('#') || line.starts_with("# TYPE ") || line.starts_with("# HELP ")
+        };
+        assert!(old.lines().all(is_known), "{old}");
     }
 }

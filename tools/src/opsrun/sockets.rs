@@ -2,16 +2,21 @@
 
 use std::net::SocketAddr;
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::LazyLock;
+
 use ops::observe::{Carrier, Counter, Kind, Process, Row, State};
 use serde_json::{Value, json};
 use tool_args::opsrun::Listed;
+use tool_args::terminal::{self, Colour};
 
 use crate::columns::{self, Column};
 use crate::{listing, mechanisms};
 
 /// The columns. The last column has the device of an offloaded socket, or the reason for which the
 /// socket is on TCP.
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 9] = [
     Column::text("Proto"),
     Column::text("State"),
     Column::text("Local"),
@@ -19,8 +24,15 @@ const COLUMNS: [Column; 8] = [
     Column::number("Sent"),
     Column::number("Received"),
     Column::text("Process"),
+    Column::text("Net"),
     Column::text("By"),
 ];
+/// The first column that is in a line of its own where the table is wider than the terminal.
+const REST: usize = 6;
+
+/// The network namespace of this process, by its inode.
+static OWN_NET: LazyLock<Option<u64>> =
+    LazyLock::new(|| Some(fs::metadata("/proc/self/ns/net").ok()?.ino()));
 
 /// The parts of a list.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +41,10 @@ pub(crate) struct Shown {
     pub(crate) header: bool,
     /// The counters of a connection's protocol, in a line below the connection.
     pub(crate) info: bool,
+    /// The width of the terminal, in columns.
+    pub(crate) width: Option<usize>,
+    /// The protocol in colour.
+    pub(crate) is_coloured: bool,
 }
 
 impl Shown {
@@ -36,6 +52,19 @@ impl Shown {
         Self {
             header: !how.no_header,
             info: how.info,
+            width: None,
+            is_coloured: false,
+        }
+    }
+
+    /// A list that is printed once, as the terminal can show it.
+    pub(crate) fn on_terminal(self) -> Self {
+        let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
+        let width = size.map(|size| usize::from(size.ws_col));
+        Self {
+            width: width.filter(|width| *width > 0),
+            is_coloured: terminal::has_colours(),
+            ..self
         }
     }
 
@@ -46,14 +75,38 @@ impl Shown {
         rows: &[[String; N]],
         processes: &[Process],
     ) -> String {
-        let table = columns::table(columns, rows, self.header);
-        if !self.info {
-            return table;
-        }
+        let layout = (self.width, REST);
+        let mut blocks = columns::table(columns, rows, self.header, layout).into_iter();
+        let mut text = String::new();
+        let titles = self.header.then(|| blocks.next()).flatten();
+        titles.iter().for_each(|titles| add_line(&mut text, titles));
         let sockets = processes.iter().flat_map(|process| &process.rows);
-        let details: Vec<_> = sockets.map(mechanisms::line).collect();
-        columns::with_details(&table, &details, self.header)
+        for (block, row) in blocks.zip(sockets) {
+            add_line(&mut text, &self.coloured(&block, row));
+            if let Some(counters) = self.info.then(|| mechanisms::line(row)).flatten() {
+                add_line(&mut text, &format!("\t{counters}"));
+            }
+        }
+        text
     }
+
+    /// Returns the block with its first word in colour: red for a connection that failed, green for
+    /// an offload protocol, yellow for a connection that is on TCP for a reason.
+    fn coloured(self, block: &str, row: &Row) -> String {
+        let colour = match &row.description.carrier {
+            _ if row.state == State::Broken => Colour::Red,
+            Carrier::Offload { .. } => Colour::Green,
+            Carrier::Tcp { .. } => Colour::Yellow,
+        };
+        let (word, rest) = block.split_at(block.find(' ').unwrap_or(block.len()));
+        let word = terminal::painted(word, self.is_coloured.then_some(colour));
+        format!("{word}{rest}")
+    }
+}
+
+fn add_line(text: &mut String, line: &str) {
+    text.push_str(line);
+    text.push('\n');
 }
 
 /// Returns a counter of a process, which includes its open and its closed connections.
@@ -62,6 +115,14 @@ pub(crate) fn total(process: &Process, which: Counter) -> u64 {
     let closed = process.totals.closed(which);
     // The numbers are from another program and may have any value.
     open.fold(closed, u64::wrapping_add)
+}
+
+/// Returns a counter of bytes of a process; `None` if it has had no connection whose bytes are
+/// counted: the library does not see the bytes of `local`.
+pub(crate) fn counted(process: &Process, which: Counter) -> Option<u64> {
+    let total = total(process, which);
+    let is_counted = total > 0 || process.rows.iter().any(counts_bytes);
+    is_counted.then_some(total)
 }
 
 /// Returns a process with its sockets for `--json`.
@@ -79,8 +140,8 @@ pub(crate) fn process(process: &Process) -> Value {
         "totals": {
             "offloaded": process.totals.offloaded,
             "tcp": process.totals.tcp,
-            "sent": total(process, Counter::Sent),
-            "received": total(process, Counter::Received),
+            "sent": counted(process, Counter::Sent),
+            "received": counted(process, Counter::Received),
             "unlisted": process.totals.unlisted,
         },
         "tcp_reasons": reasons,
@@ -113,7 +174,7 @@ fn socket(row: &Row) -> Value {
         return value;
     }
     value["peer"] = json!(description.remote.to_string());
-    if row.state != State::Native {
+    if counts_bytes(row) {
         value["sent"] = json!(row.counter(Counter::Sent));
         value["received"] = json!(row.counter(Counter::Received));
     }
@@ -154,14 +215,28 @@ pub(crate) fn line(process: &Process, row: &Row) -> [String; COLUMNS.len()] {
         count(Counter::Sent),
         count(Counter::Received),
         format!("{}[{}]", process.program, process.pid),
+        net(process),
         by,
     ]
 }
 
+/// Returns `here` for a process in the network namespace of this one, otherwise the inode of its
+/// namespace.
+fn net(process: &Process) -> String {
+    match *OWN_NET {
+        Some(own) if own == process.net_space => "here".to_owned(),
+        _ => process.net_space.to_string(),
+    }
+}
+
 /// Returns true if the process counts the bytes of the socket. The library does not count the bytes
-/// of a kernel socket.
+/// of a kernel socket, over TCP or within the host.
 pub(crate) fn counts_bytes(row: &Row) -> bool {
-    !matches!(row.state, State::Native | State::Listening)
+    let is_kernels = match &row.description.carrier {
+        Carrier::Offload { protocol, .. } => protocol == ops_local_protocol::NAME,
+        Carrier::Tcp { .. } => true,
+    };
+    row.description.kind == Kind::Connection && !is_kernels
 }
 
 fn by(carrier: &Carrier) -> String {
@@ -238,7 +313,12 @@ mod tests {
     }
 
     fn shown(header: bool, info: bool) -> Shown {
-        Shown { header, info }
+        Shown {
+            header,
+            info,
+            width: None,
+            is_coloured: false,
+        }
     }
 
     #[test]
@@ -249,11 +329,12 @@ mod tests {
         processes[0].program = "curl".to_owned();
         assert_eq!(
             table(&processes, shown(true, false)),
-            "Proto  State   Local            Peer            Sent  Received  Process  By\n\
-             sdp    ESTAB   192.0.2.1:40000  192.0.2.2:5001    70         0  curl[7]  iwarp-soft\n\
-             tcp    -       192.0.2.1:40000  192.0.2.2:5001     -         -  curl[7]  \
+            "Proto  State   Local            Peer            Sent  Received  Process  Net   By\n\
+             sdp    ESTAB   192.0.2.1:40000  192.0.2.2:5001    70         0  curl[7]  here  \
+             iwarp-soft\n\
+             tcp    -       192.0.2.1:40000  192.0.2.2:5001     -         -  curl[7]  here  \
              the peer refused\n\
-             sdp    LISTEN  192.0.2.1:40000  *:*                -         -  curl[7]  \
+             sdp    LISTEN  192.0.2.1:40000  *:*                -         -  curl[7]  here  \
              iwarp-soft; accepted 0 offloaded and 2 over TCP\n"
         );
         assert_eq!(table(&[], shown(false, true)), "");
@@ -266,6 +347,18 @@ mod tests {
             assert_eq!(lines[row + 1], "\tcredits:13 sent_copied:70 stalls_room:2");
             assert!(lines[row + 2].starts_with("tcp "), "{text}");
         }
+        let narrow = Shown {
+            width: Some(80),
+            is_coloured: true,
+            ..shown(false, false)
+        };
+        processes[0].net_space = 7;
+        let text = table(&processes, narrow);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 6, "{text}");
+        assert!(lines[0].starts_with("\x1b[32msdp\x1b[0m  ESTAB"), "{text}");
+        assert!(lines[2].starts_with("\x1b[33mtcp\x1b[0m "), "{text}");
+        assert_eq!(lines[3], "\tcurl[7]  7  the peer refused");
         let json = process(&processes[0]);
         assert_eq!(json["totals"]["sent"], 70);
         assert_eq!(json["totals"]["tcp"], 1);
@@ -293,6 +386,10 @@ mod tests {
         assert!(args.command.is_none() && args.words.len() == 2);
         let args = parse(&["--rules", "x", "ss", "-t"]);
         assert!(args.command.is_none() && args.words.len() == 2);
+        let args = parse(&["curl", "--silent", "-o", "x"]);
+        assert!(args.command.is_none() && args.words.len() == 4);
         assert!(Args::try_parse_from(["opsrun"]).is_err());
+        let unknown = Args::try_parse_from(["opsrun", "--bogus", "curl"]).unwrap_err();
+        assert_eq!(unknown.kind(), clap::error::ErrorKind::UnknownArgument);
     }
 }

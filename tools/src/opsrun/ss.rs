@@ -15,25 +15,41 @@ use crate::{listing, openmetrics, watch};
 pub(crate) fn run(how: Listed) -> Result<ExitCode> {
     let root = PageRoot::choose(host::environment::variable);
     if let Some(interval) = how.watch {
-        let shown = Shown::of(how);
-        return written(watch::run(&root, interval, shown));
+        return written(watch::run(&root, interval, how));
     }
-    let listing = match how.openmetrics {
+    let has_metrics = how.openmetrics || how.prometheus;
+    let mut listing = match has_metrics {
         // The metrics have the addresses of listeners only, which are in the pages.
         true => Listing::read(&root),
         false => listing::read(&root),
     };
+    listing::keep(&mut listing, how);
+    if let Some(obstacle) = root.obstacle() {
+        eprintln!(
+            "opsrun: {} belongs to another user or is open to others; another directory is used",
+            obstacle.display()
+        );
+    }
     for (user, name, fault) in &listing.faults {
         eprintln!("opsrun: page {name} of user {user} is not read: {fault}");
     }
     let text = if how.json {
         let processes: Vec<Value> = listing.processes.iter().map(sockets::process).collect();
         format!("{:#}\n", json!({ "processes": processes }))
-    } else if how.openmetrics {
-        openmetrics::text(&listing)
+    } else if has_metrics {
+        let format = match how.prometheus {
+            true => openmetrics::Format::Prometheus,
+            false => openmetrics::Format::OpenMetrics,
+        };
+        openmetrics::text(&listing, format)
     } else {
-        sockets::table(&listing.processes, Shown::of(how))
+        sockets::table(&listing.processes, Shown::of(how).on_terminal())
     };
+    print(&text)
+}
+
+/// Writes a text to standard output.
+pub(crate) fn print(text: &str) -> Result<ExitCode> {
     written(io::stdout().write_all(text.as_bytes()))
 }
 

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, ensure};
 use tool_args::opsrun::Args;
 
-use crate::{libraries, load_rules};
+use crate::{libraries, load_rules, reach};
 
 const LIBRARY: &str = "libops-preload.so";
 
@@ -35,6 +35,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let library = find_library(&std::env::current_exe().context("finding opsrun itself")?)?;
     let list = preload_list(&library, host::environment::variable(LD_PRELOAD))?;
     let (program, rest) = args.words.split_first().context("no program was given")?;
+    if let Some(why) = reach::reason_against(program) {
+        let program = program.display();
+        eprintln!("opsrun: warning: {program} runs without the library, because {why}");
+    }
     let mut command = Command::new(program);
     command.args(rest).env(LD_PRELOAD, list);
     if let Some(rules) = &args.rules {

@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ops::observe::{Counter, Listing, PageRoot, Process, Row};
+use tool_args::opsrun::Listed;
 
 use crate::columns::Column;
 use crate::listing;
 use crate::sockets::{self, Shown};
 
 /// The columns: those of the list, and the bytes per second next to the counts.
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     Column::text("Proto"),
     Column::text("State"),
     Column::text("Local"),
@@ -22,6 +23,7 @@ const COLUMNS: [Column; 10] = [
     Column::number("Received"),
     Column::number("B/s"),
     Column::text("Process"),
+    Column::text("Net"),
     Column::text("By"),
 ];
 
@@ -48,10 +50,12 @@ struct Sample {
 
 /// Prints the list at each interval until output fails, for instance because the reader of a pipe
 /// has closed it.
-pub(crate) fn run(root: &PageRoot, interval: Duration, shown: Shown) -> io::Result<()> {
+pub(crate) fn run(root: &PageRoot, interval: Duration, how: Listed) -> io::Result<()> {
+    let shown = Shown::of(how);
     let mut last: Option<Sample> = None;
     loop {
-        let listing = listing::read(root);
+        let mut listing = listing::read(root);
+        listing::keep(&mut listing, how);
         let sample = Sample::of(&listing, Instant::now());
         show(&frame(&listing, &sample, last.as_ref(), shown))?;
         last = Some(sample);
@@ -130,7 +134,7 @@ fn frame(listing: &Listing, now: &Sample, last: Option<&Sample>, shown: Shown) -
                 |rates| rates.map(|rate| rate.to_string()),
             );
             let [sent_rate, received_rate] = rates;
-            let [proto, state, local, peer, sent, received, process, by] =
+            let [proto, state, local, peer, sent, received, process, net, by] =
                 sockets::line(process, row);
             rows.push([
                 proto,
@@ -142,6 +146,7 @@ fn frame(listing: &Listing, now: &Sample, last: Option<&Sample>, shown: Shown) -
                 received,
                 received_rate,
                 process,
+                net,
                 by,
             ]);
         }
@@ -209,6 +214,8 @@ mod tests {
         Shown {
             header,
             info: false,
+            width: None,
+            is_coloured: false,
         }
     }
 

@@ -47,6 +47,19 @@ pub enum Work {
     SdpBlockedPing,
     /// Writes to an SDP stream, in one direction. Raw: one write per message.
     SdpWrite(Mechanism),
+    /// Operations in both directions at once. Raw: one write per message, in both directions.
+    Bidirectional(Operation),
+}
+
+/// An operation that both sides of a bidirectional case post.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Messages.
+    Send,
+    /// RDMA Writes.
+    Write,
+    /// RDMA Reads.
+    Read,
 }
 
 /// The mechanism by which an SDP stream transfers the bytes of writes.
@@ -91,6 +104,8 @@ pub enum Wire {
     VethSegments,
     /// [`Wire::Veth`] behind a token bucket filter of 10 Gbit/s in each direction.
     Shaped,
+    /// The network between this host and another one that runs `dat-bench --server`.
+    Network,
 }
 
 /// A case that can be measured.
@@ -170,9 +185,24 @@ impl Case {
         )
     }
 
-    /// True for a ping-pong whose figure is the time of one direction, not half of the round trip.
-    fn is_one_way(self) -> bool {
-        self.work == Work::UnattendedPing
+    /// The number by which the time of a ping-pong is divided. The figure is half of a round trip,
+    /// except where the case measures one direction itself. A read from another host counts whole,
+    /// as perftest counts it.
+    pub fn parts(self) -> f64 {
+        match self.work {
+            Work::UnattendedPing => 1.0,
+            Work::ReadPing if self.wire == Wire::Network => 1.0,
+            _ => 2.0,
+        }
+    }
+
+    /// The bytes of all messages of `count` operations of each side that posts some.
+    fn bytes(self, count: f64) -> f64 {
+        let directions = match self.work {
+            Work::Bidirectional(_) => 2.0,
+            _ => 1.0,
+        };
+        count * self.size as f64 * directions
     }
 
     /// True if the figure is the processor time of both processes.
@@ -242,11 +272,10 @@ impl Case {
             Unit::KiloConnections => count / seconds / 1e3,
             // The figure is not a time; see `Bench::idle_endpoints`.
             Unit::Kibibytes => f64::NAN,
-            Unit::Microseconds if self.is_one_way() => seconds / count * 1e6,
-            Unit::Microseconds => seconds / count / 2.0 * 1e6,
-            Unit::Gigabytes => count * self.size as f64 / seconds / 1e9,
-            Unit::MegaMessages => count / seconds / 1e6,
-            Unit::SecondsPerGib => seconds / (count * self.size as f64) * f64::from(1u32 << 30),
+            Unit::Microseconds => seconds / count / self.parts() * 1e6,
+            Unit::Gigabytes => self.bytes(count) / seconds / 1e9,
+            Unit::MegaMessages => self.bytes(count) / self.size as f64 / seconds / 1e6,
+            Unit::SecondsPerGib => seconds / self.bytes(count) * f64::from(1u32 << 30),
         }
     }
 
@@ -275,6 +304,9 @@ impl Case {
             Work::SdpPing => format!("{size} SDP ping-pong"),
             Work::SdpBlockedPing => format!("{size} SDP ping-pong, blocking"),
             Work::SdpWrite(mechanism) => format!("{size} SDP writes{}", mechanism.suffix()),
+            Work::Bidirectional(operation) => {
+                format!("{size} {}, both ways, {}", operation.title(), self.depth)
+            }
         }
     }
 }
@@ -288,6 +320,17 @@ impl Mechanism {
             Self::Registered => ", registered",
             Self::Read => ", by RDMA Read",
             Self::Written => ", by RDMA Write",
+        }
+    }
+}
+
+impl Operation {
+    /// The name in a case's title.
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Write => "RDMA write",
+            Self::Read => "RDMA read",
         }
     }
 }
@@ -327,7 +370,7 @@ impl Unit {
     }
 }
 
-pub(super) const WORK_NAMES: [(Work, &str); 21] = [
+pub(super) const WORK_NAMES: [(Work, &str); 24] = [
     (Work::SendPing, "send-ping"),
     (Work::WritePing, "write-ping"),
     (Work::ReadPing, "read-ping"),
@@ -349,6 +392,9 @@ pub(super) const WORK_NAMES: [(Work, &str); 21] = [
     (Work::SdpWrite(Mechanism::Registered), "sdp-registered"),
     (Work::SdpWrite(Mechanism::Read), "sdp-rdma-read"),
     (Work::SdpWrite(Mechanism::Written), "sdp-rdma-write"),
+    (Work::Bidirectional(Operation::Send), "send-bidirectional"),
+    (Work::Bidirectional(Operation::Write), "write-bidirectional"),
+    (Work::Bidirectional(Operation::Read), "read-bidirectional"),
 ];
 
 impl Work {
@@ -363,13 +409,14 @@ impl Work {
 
 impl Wire {
     /// All wires, in the order of the table.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Local,
         Self::Tcp,
         Self::TcpNoCrc,
         Self::Veth,
         Self::VethSegments,
         Self::Shaped,
+        Self::Network,
     ];
 
     /// The word after the `@` of a case.
@@ -381,6 +428,7 @@ impl Wire {
             Self::Veth => "veth",
             Self::VethSegments => "veth-segments",
             Self::Shaped => "10g",
+            Self::Network => "network",
         }
     }
 
@@ -395,6 +443,7 @@ impl Wire {
                 "veth pair, MTU 1500, one FPDU a segment (as to other implementations)"
             }
             Self::Shaped => "veth pair, MTU 1500, behind 10 Gbit/s (tbf); both ends sleep",
+            Self::Network => "network between two hosts",
         }
     }
 }
@@ -509,6 +558,11 @@ mod tests {
         assert!((rate.figure(5_000_000, 1.0) - 5.0).abs() < 1e-9);
         let one_way = Case::new(Work::UnattendedPing, 64, 1, Wire::Local);
         assert!((one_way.figure(1000, 0.006) - 6.0).abs() < 1e-9);
+        let both = Work::Bidirectional(Operation::Write);
+        let both = Case::new(both, 1 << 20, 16, Wire::Network);
+        assert!((both.figure(1000, 1.0) - 2.097_152).abs() < 1e-9);
+        let read = Case::new(Work::ReadPing, 64, 1, Wire::Network);
+        assert!((read.figure(1000, 0.006) - 6.0).abs() < 1e-9);
         let cost = Case::new(Work::SendCost, 1 << 20, 16, Wire::Shaped);
         assert!((cost.figure(2048, 0.5) - 0.25).abs() < 1e-9);
     }

@@ -1,10 +1,11 @@
 //! Both sides of a sample.
 
 use anyhow::{Result, bail};
-use tool_args::bench::case::{Case, Work};
+use tool_args::bench::case::{Case, Operation, Work};
 
 use super::posts::{Got, Patience};
 use super::{ACK_LEN, CREDIT, CREDIT_LEN, CREDIT_STEP, DatLink, SINK, SOURCE};
+use crate::laps::Laps;
 
 /// The sender's view of a stream of one sample.
 struct Flow {
@@ -21,17 +22,18 @@ impl DatLink {
     /// has been received here. The function is not inlined, so that a profiler can be limited to
     /// it.
     #[inline(never)]
-    pub(crate) fn drive(&mut self, case: Case, count: u64) -> Result<()> {
+    pub(crate) fn drive(&mut self, case: Case, count: u64, laps: &mut Laps) -> Result<()> {
         match case.work {
-            Work::SendPing | Work::BlockedPing => self.ping(case, count)?,
-            Work::WritePing => self.write_ping(case.size, count)?,
-            Work::StreamSend | Work::SendCost => self.stream(case, count, CREDIT)?,
+            Work::SendPing | Work::BlockedPing => self.ping(case, count, laps)?,
+            Work::WritePing => self.write_ping(case.size, count, laps)?,
+            Work::StreamSend | Work::SendCost => self.stream(case, count, CREDIT, laps)?,
             Work::StreamWrite | Work::StreamRead | Work::ReadPing => {
-                self.stream(case, count, u64::MAX)?;
+                self.stream(case, count, u64::MAX, laps)?;
             }
+            Work::Bidirectional(operation) => self.both_ways(operation, case, count)?,
             Work::UnattendedWrite | Work::UnattendedRead => self.unattended(case, count)?,
             Work::ReadOtherEvd => {
-                self.pour(case, count, u64::MAX)?;
+                self.pour(case, count, u64::MAX, laps)?;
                 self.raise_flag()?;
             }
             Work::UnattendedPing => bail!("{case} also needs the other connection"),
@@ -50,6 +52,7 @@ impl DatLink {
             Work::SendPing | Work::BlockedPing => self.pong(case, count)?,
             Work::WritePing => self.write_pong(case.size, count)?,
             Work::StreamSend | Work::SendCost => self.sink(case, count)?,
+            Work::Bidirectional(operation) => self.both_ways(operation, case, count)?,
             Work::StreamWrite => {
                 self.await_message(self.target_sleeps(case))?;
                 self.send(ACK_LEN as usize)?;
@@ -70,9 +73,10 @@ impl DatLink {
         self.finish()
     }
 
-    fn ping(&mut self, case: Case, count: u64) -> Result<()> {
+    fn ping(&mut self, case: Case, count: u64, laps: &mut Laps) -> Result<()> {
         let sleep = case.work == Work::BlockedPing;
         for round in 0..count {
+            laps.mark();
             self.send(case.size)?;
             if round > 0 {
                 // The receive that completed in the round before is posted here, off the critical
@@ -95,8 +99,9 @@ impl DatLink {
         Ok(())
     }
 
-    fn write_ping(&mut self, size: usize, count: u64) -> Result<()> {
+    fn write_ping(&mut self, size: usize, count: u64, laps: &mut Laps) -> Result<()> {
         for round in 0..count {
+            laps.mark();
             self.write_marked(size, round)?;
             self.await_mark(size, round)?;
         }
@@ -140,8 +145,8 @@ impl DatLink {
     }
 
     /// Posts all operations, polls all completions, and waits until the peer has acknowledged.
-    fn stream(&mut self, case: Case, count: u64, credit: u64) -> Result<()> {
-        let mut flow = self.pour(case, count, credit)?;
+    fn stream(&mut self, case: Case, count: u64, credit: u64, laps: &mut Laps) -> Result<()> {
+        let mut flow = self.pour(case, count, credit, laps)?;
         if !matches!(case.work, Work::StreamSend | Work::SendCost) {
             self.send(ACK_LEN as usize)?;
         }
@@ -157,13 +162,13 @@ impl DatLink {
     /// Like `stream`, to a program that acknowledges nothing: the completion of a read shows that
     /// every write before it is placed.
     fn unattended(&mut self, case: Case, count: u64) -> Result<()> {
-        self.pour(case, count, u64::MAX)?;
+        self.pour(case, count, u64::MAX, &mut Laps::off())?;
         self.read(1)?;
         self.finish()
     }
 
     /// Posts all operations and polls all completions.
-    fn pour(&mut self, case: Case, count: u64, credit: u64) -> Result<Flow> {
+    fn pour(&mut self, case: Case, count: u64, credit: u64, laps: &mut Laps) -> Result<Flow> {
         let sleep = self.sleeps(case);
         let mut flow = Flow {
             left: count,
@@ -172,6 +177,7 @@ impl DatLink {
         };
         while flow.left > 0 || self.outstanding > 0 {
             while flow.left > 0 && flow.credit > 0 && self.outstanding < case.depth {
+                laps.mark();
                 match case.work {
                     Work::StreamWrite | Work::UnattendedWrite => self.write(case.size)?,
                     Work::StreamRead
@@ -191,6 +197,52 @@ impl DatLink {
             }
         }
         Ok(flow)
+    }
+
+    /// One side of operations in both directions at once; the other side runs the same code.
+    ///
+    /// A side sends a message only if it has received all but [`CREDIT`] of as many, so the peer,
+    /// which keeps the same rule, has a receive for each. The last message of a side says that its
+    /// operations have completed.
+    fn both_ways(&mut self, operation: Operation, case: Case, count: u64) -> Result<()> {
+        let is_send = operation == Operation::Send;
+        let expected = if is_send { count } else { 0 };
+        let sleep = self.sleeps(case);
+        let (mut posted, mut received) = (0, 0);
+        loop {
+            let mut room = case.depth.saturating_sub(self.outstanding);
+            while room > 0 && posted < count && (!is_send || posted < received + CREDIT) {
+                match operation {
+                    Operation::Send => self.send(case.size)?,
+                    Operation::Write => self.write(case.size)?,
+                    Operation::Read => self.read(case.size)?,
+                }
+                posted += 1;
+                room -= 1;
+            }
+            if posted == count && self.outstanding == 0 && received >= expected {
+                break;
+            }
+            let mut got = Some(self.next(sleep)?);
+            while let Some(one) = got {
+                received += self.take(&one)?;
+                got = self.poll()?;
+            }
+        }
+        self.send(ACK_LEN as usize)?;
+        while received <= expected {
+            let got = self.next(sleep)?;
+            received += self.take(&got)?;
+        }
+        Ok(())
+    }
+
+    /// Posts the receive of a message again. Returns the number of messages, 0 for a request.
+    fn take(&mut self, got: &Got) -> Result<u64> {
+        match got {
+            Got::Request => Ok(0),
+            Got::Message(_) => self.repost().map(|()| 1),
+        }
     }
 
     fn sleeps(&self, case: Case) -> bool {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde_json::{Value, json};
+use tool_args::terminal::{Colour, painted};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {
@@ -72,6 +73,20 @@ impl Item {
     }
 }
 
+impl Item {
+    /// The item as a line, with its first word in colour if the terminal has colours.
+    pub(super) fn shown(&self, has_colours: bool) -> String {
+        let colour = match &self.outcome {
+            Outcome::Passed => Colour::Green,
+            Outcome::Problem { .. } => Colour::Red,
+            Outcome::NotChecked => Colour::Yellow,
+        };
+        let line = self.to_string();
+        let (word, rest) = line.split_at(line.find(':').unwrap_or(0));
+        format!("{}{rest}", painted(word, has_colours.then_some(colour)))
+    }
+}
+
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let subject = self.subject;
@@ -110,6 +125,9 @@ mod tests {
         let problem = Item::problem("device", "no\nfile", "load it");
         let shown = problem.to_string();
         assert_eq!(shown, "problem: device: no file; fix: load it");
+        assert_eq!(problem.shown(false), shown);
+        let coloured = problem.shown(true);
+        assert!(coloured.starts_with("\x1b[31mproblem\x1b[0m: device"));
         assert_eq!(problem.json()["fix"], "load it");
         assert_eq!(problem.json()["result"], "problem");
         assert_eq!(Item::passed("a", "b").to_string(), "ok: a: b");

@@ -30,6 +30,7 @@ use std::process::ExitCode;
 use dat_api::Library;
 use serde_json::{Value, json};
 use tool_args::datinfo::Args;
+use tool_args::terminal;
 
 use self::host::{Host, Privileges};
 use self::item::{Item, Outcome};
@@ -40,18 +41,19 @@ use crate::{lines, reason};
 pub(crate) fn run(args: &Args) -> ExitCode {
     let items = items(args);
     let problems = items.iter().filter(|item| item.is_problem()).count();
-    if args.json {
+    let text = if args.json {
         let items: Vec<Value> = items.iter().map(Item::json).collect();
-        println!("{:#}", json!({ "problems": problems, "checks": items }));
+        format!("{:#}\n", json!({ "problems": problems, "checks": items }))
     } else {
         let is_shown = |item: &&Item| args.verbose || !matches!(item.outcome, Outcome::Passed);
-        for item in items.iter().filter(is_shown) {
-            println!("{item}");
-        }
-        println!("{}", item::total(problems, items.len()));
-    }
-    match problems {
-        0 => ExitCode::SUCCESS,
+        let shown = items.iter().filter(is_shown);
+        let has_colours = terminal::has_colours();
+        let shown = shown.map(|item| format!("{}\n", item.shown(has_colours)));
+        let shown: String = shown.collect();
+        format!("{shown}{}\n", item::total(problems, items.len()))
+    };
+    match (crate::write(&text), problems) {
+        (None, 0) => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
 }
