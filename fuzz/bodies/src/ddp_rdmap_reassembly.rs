@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 
 use iwarp_proto::{
-    CompletionStatus, Config, Delivery, OwnOffer, Role, Stag, StreamState, WorkKind,
+    CompletionStatus, Config, Delivery, Immediate, OwnOffer, Role, Stag, StreamState, WorkKind,
     testing::engine::{Engine, Event},
     wire::{mpa::RtrKind, rdmap::AtomicOp},
 };
@@ -325,7 +325,7 @@ fn check_received(sent: &[Item], receiver: &Engine, did_harm: bool) {
         assert_eq!(*solicited, index % 2 == 0);
         assert_eq!(*invalidate, None);
         if item.op == Op::Immediate {
-            assert_eq!(*immediate, Some([index as u8; 8]));
+            assert_eq!(*immediate, Some(Immediate::OfWrite([index as u8; 8])));
             // The model of the engine compares the length with the received Writes.
             assert!(did_harm || *len as usize == written_before(&sent[..index]));
         } else {

@@ -20,11 +20,13 @@
 //! | [`sdp_trace`] | the checker of SDP traces | any bytes get a verdict; the traces of both ends get the same one |
 //! | [`local_ring::contents`] | shared memory with any content | data that is read is inside the area, and does not change after its check |
 //! | [`local_ring::sequence`] | both ends of a shared ring | all records once and in order; no lost wake-up; a bad word is a fault |
+//! | [`admission`] | connections within the host, next to TCP | carried only if TCP connects the same sockets, with the same addresses |
 //! | [`c_calls`] | the C library, in memory and staged | no call crashes or hangs; closing the IA leaks nothing |
 //!
 //! [`input`] turns bytes into choices, [`target`] lists the targets, [`seeds`] holds the initial
 //! inputs of their corpora, and [`seed`] is the type of one of them.
 
+pub mod admission;
 pub mod c_calls;
 mod crc;
 pub mod dat_conf;

@@ -118,6 +118,7 @@ pub fn all() -> Vec<Seed> {
     seeds.extend(crate::sdp_sequence::seeds());
     seeds.extend(crate::sdp_trace::seeds());
     seeds.extend(crate::c_calls::seeds());
+    seeds.extend(crate::admission::seeds());
     seeds
 }
 

@@ -16,7 +16,7 @@ impl Target {
 }
 
 /// The targets that need no staged library and no process of their own.
-pub const PURE: [Target; 15] = [
+pub const PURE: [Target; 16] = [
     Target::new("mpa_startup", crate::mpa_startup::run),
     Target::new("fpdu_stream", crate::fpdu_stream::run),
     Target::new("marked_stream", crate::marked_stream::run),
@@ -32,6 +32,7 @@ pub const PURE: [Target; 15] = [
     Target::new("ring_contents", crate::local_ring::contents::run),
     Target::new("ring_sequence", crate::local_ring::sequence::run),
     Target::new("c_calls", crate::c_calls::run),
+    Target::new("admission", crate::admission::run),
 ];
 
 /// The target that needs the staged libraries, and a process of its own; its corpus is that of

@@ -63,6 +63,7 @@ replays! {
     ring_contents_corpus_holds = "ring_contents",
     ring_sequence_corpus_holds = "ring_sequence",
     c_calls_corpus_holds_in_memory = "c_calls",
+    admission_corpus_holds = "admission",
 }
 
 #[test]

@@ -16,10 +16,10 @@ use std::{
 use access_layer::{
     fake_rnic::{self, FakeRnic},
     provider,
-    rnic::RnicConfig,
 };
 use dat_api::abi::*;
 use libdat2::entry::registry::dat_registry_add_provider;
+use rnic::RnicConfig;
 use tracing::subscriber::NoSubscriber;
 
 use super::calls::Calls;

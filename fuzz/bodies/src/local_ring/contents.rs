@@ -60,7 +60,11 @@ fn consume(ring: &mut Ring, call: u8) -> Result<(), Corrupt> {
             ring.consumer.begin_pull()?;
         }
         5 => {
-            ring.consumer.end_pull(call & 8 != 0);
+            if call & 8 != 0 {
+                ring.consumer.end_pull();
+            } else {
+                ring.consumer.decline();
+            }
         }
         6 => {
             ring.consumer.announce_sleep();

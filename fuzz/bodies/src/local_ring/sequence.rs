@@ -3,14 +3,15 @@
 //! Input: calls, three bytes each: the number of the call, and two arguments.
 //!
 //! As long as only the two ends write, each published record is received once and in order, neither
-//! end reports a fault, and a sleeping end is woken. After foreign writes an end may report a fault
+//! end reports a fault, and a sleeping end is woken. The producer reports a reference as pulled
+//! exactly if the consumer may use its bytes. After foreign writes an end may report a fault
 //! and then makes no more calls, but nothing is read or written outside the data area.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use super::record::{Body, Corrupt, Piece, Position};
-use super::ring::Refused;
+use super::ring::{Outcome, Refused, SUPPLY_MAX};
 use super::{RING_LEN, Ring};
 use crate::input::Input;
 use crate::seed::{Seed, seed};
@@ -23,7 +24,9 @@ pub fn run(data: &[u8]) {
         is_honest: true,
         unpublished: Vec::new(),
         published: VecDeque::new(),
-        references: VecDeque::new(),
+        references: Vec::new(),
+        taken: 0,
+        polled: 0,
         is_asleep: false,
     };
     while !input.is_empty() {
@@ -49,7 +52,11 @@ struct World {
     is_honest: bool,
     unpublished: Vec<Pushed>,
     published: VecDeque<Pushed>,
-    references: VecDeque<Position>,
+    /// All references, and whether the consumer, which has taken it, may use its bytes.
+    references: Vec<(Position, Option<bool>)>,
+    /// The numbers of references that the consumer has taken, and that the producer has polled.
+    taken: usize,
+    polled: usize,
     /// True while the consumer may be asleep.
     is_asleep: bool,
 }
@@ -80,6 +87,8 @@ impl World {
             self.ring.producer.push(&header, payload.len(), |target| {
                 // SAFETY: the ring returned a buffer of at least that many bytes.
                 unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), target, payload.len()) };
+                // Memory behind the end of a file cannot be read.
+                len != 254
             })
         };
         let payload = if len == 255 { Vec::new() } else { payload };
@@ -105,7 +114,7 @@ impl World {
             pieces,
         };
         if let Some(position) = self.pushed(result, pushed)? {
-            self.references.push_back(position);
+            self.references.push((position, None));
         }
         Ok(())
     }
@@ -120,7 +129,7 @@ impl World {
                 self.unpublished.push(pushed);
                 Ok(Some(position))
             }
-            Err(Refused::Full | Refused::TooLong) => Ok(None),
+            Err(Refused::Full | Refused::TooLong | Refused::Unreadable) => Ok(None),
             Err(Refused::Corrupt(corrupt)) => Err(corrupt),
         }
     }
@@ -151,8 +160,12 @@ impl World {
             // The consumer leaves the record in the ring.
             return Ok(());
         }
-        if matches!(record.body, Body::Reference { .. }) && self.ring.consumer.begin_pull()? {
-            self.ring.consumer.end_pull(how & 1 == 0);
+        if matches!(record.body, Body::Reference { .. }) {
+            let is_usable = self.pull(how)?;
+            if let Some((_, usable)) = self.references.get_mut(self.taken) {
+                *usable = Some(is_usable);
+            }
+            self.taken += 1;
         }
         self.ring.consumer.advance();
         if how & 2 != 0 {
@@ -164,15 +177,65 @@ impl World {
         Ok(())
     }
 
+    /// Pulls the payload of the current record, of which the producer may stop the use meanwhile.
+    /// Returns true if the bytes may be used.
+    fn pull(&mut self, how: u8) -> Result<bool, Corrupt> {
+        if !self.ring.consumer.begin_pull()? {
+            return Ok(false);
+        }
+        if how & 4 != 0
+            && let Some((position, _)) = self.references.get(self.taken)
+        {
+            self.ring.producer.revoker().abandon(*position);
+        }
+        if how & 1 != 0 {
+            return self.supply();
+        }
+        let may_use = self.ring.consumer.may_use_pulled();
+        let is_used = self.ring.consumer.end_pull();
+        assert!(!self.is_honest || is_used == may_use);
+        Ok(is_used)
+    }
+
+    /// Declines the current record, which the producer supplies if all older references are polled.
+    fn supply(&mut self) -> Result<bool, Corrupt> {
+        if !self.ring.consumer.decline() {
+            return Ok(false);
+        }
+        for _ in self.polled..self.taken {
+            self.poll_reference()?;
+        }
+        for byte in 0..2 {
+            if !self.ring.producer.can_supply() {
+                assert!(!self.is_honest, "nothing is supplied");
+                break;
+            }
+            let supplied = self.ring.producer.supply(|to| {
+                // SAFETY: the supply area has room for this many bytes.
+                unsafe { std::ptr::write_bytes(to, byte, SUPPLY_MAX) };
+                Ok::<_, ()>(())
+            });
+            let piece = self.ring.consumer.supplied();
+            assert!(supplied.is_ok() && (piece.is_some() || !self.is_honest));
+            self.ring.consumer.take_supply();
+        }
+        Ok(self.ring.consumer.end_supply())
+    }
+
     fn poll_reference(&mut self) -> Result<(), Corrupt> {
         if let Some(finished) = self.ring.producer.poll_reference()? {
-            assert_eq!(self.references.pop_front(), Some(finished.position));
+            let (position, usable) = self.references[self.polled];
+            self.polled += 1;
+            assert_eq!(position, finished.position);
+            let is_pulled = finished.outcome == Outcome::Pulled;
+            assert!(!self.is_honest || is_pulled == (usable == Some(true)));
         }
         Ok(())
     }
 
     fn revoke(&mut self, which: u8) {
-        if let Some(position) = self.references.get(usize::from(which) % 64) {
+        let outstanding = &self.references[self.polled..];
+        if let Some((position, _)) = outstanding.get(usize::from(which) % 64) {
             self.ring.producer.revoker().revoke(*position);
         }
     }
