@@ -45,6 +45,18 @@ pub(crate) fn check_registry(library: &Path, list: &Path) -> Result<usize> {
     compare(library, &wanted, &exports_of(library)?)
 }
 
+/// Compares `library` with the version nodes of `map`. Returns the number of exports.
+pub(crate) fn check_versions(library: &Path, map: &Path) -> Result<usize> {
+    let text = fs::read_to_string(map).with_context(|| format!("reading {}", map.display()))?;
+    let wanted = in_map(&text)
+        .map(|(node, name)| Export {
+            name: name.into(),
+            version: Some(node.into()),
+        })
+        .collect();
+    compare(library, &wanted, &exports_of(library)?)
+}
+
 /// Checks that a provider exports its entry points and nothing else. Returns the number of exports.
 pub(crate) fn check_provider(library: &Path) -> Result<usize> {
     let wanted = PROVIDER_EXPORTS
@@ -102,6 +114,19 @@ pub(crate) fn names_in(list: &str) -> impl Iterator<Item = &str> {
     list.lines()
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// The symbols of a linker's map that lists them by name, each with its version node.
+pub(crate) fn in_map(map: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut node = "";
+    names_in(map).filter_map(move |line| {
+        if let Some(opened) = line.strip_suffix('{') {
+            node = opened.trim();
+        }
+        let name = line.strip_suffix(';')?;
+        let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        is_name.then_some((node, name))
+    })
 }
 
 fn compare(library: &Path, wanted: &BTreeSet<Export>, found: &BTreeSet<Export>) -> Result<usize> {
@@ -183,6 +208,14 @@ mod tests {
     fn nm_output_is_read_without_the_version_node() {
         let found: Vec<String> = parse_nm(NM).iter().map(Export::shown).collect();
         assert_eq!(found, ["dat_ep_free@@DAT_2.0", "stray"]);
+    }
+
+    #[test]
+    fn a_map_is_read_with_its_nodes() {
+        let map = "# comment\nA_1 {\n global:\n  f;\n  g;\n local:\n  *;\n};\n\
+                   A_2 {\n global:\n  h;\n} A_1;\n";
+        let found: Vec<_> = in_map(map).collect();
+        assert_eq!(found, [("A_1", "f"), ("A_1", "g"), ("A_2", "h")]);
     }
 
     #[test]

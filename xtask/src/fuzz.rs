@@ -1,6 +1,9 @@
 //! Fuzzing: runs each target for a while, from its committed corpus, and prints a table of the
 //! results.
 //!
+//! The programs are built as cargo-fuzz builds them, with the stable toolchain: counters at each
+//! edge and at each comparison, which libFuzzer reads.
+//!
 //! New inputs that a run keeps are written to `target/fuzz/kept/<target>`, crashes to
 //! `target/fuzz/artifacts`; neither is committed automatically. Fuzzing works on the stable
 //! toolchain, without sanitizers, at several times the speed that it would have with them.
@@ -22,6 +25,12 @@ const STAGED: &str = "c_calls_staged";
 const UNSTAGED: &str = "c_calls";
 /// The default time of each target in seconds.
 const SECONDS: u64 = 60;
+/// Flags of the compiler.
+const INSTRUMENTED: &str = "--cfg fuzzing -Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -44,25 +53,44 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         Some(name) => bail!("no target {name}; the targets are {}", known.join(", ")),
         None => known,
     };
-    let version = Job::cargo(workspace, "cargo-fuzz", "fuzz --version").run()?;
-    ensure!(
-        version.status.success(),
-        "cargo-fuzz is not installed; `cargo install cargo-fuzz` installs it"
-    );
-    let build = format!(
-        "fuzz build --sanitizer none --target-dir {}",
-        build_dir(workspace).display()
-    );
-    Job::cargo(workspace, "fuzz build", &build)
-        .minutes(30)
-        .check()?;
+    build(workspace)?;
     let mut report = Report::new("fuzz");
     let mut rows = Vec::new();
     for name in &chosen {
-        report.step(name, || fuzz(workspace, name, options, &mut rows));
+        report.step(name, || fuzz(workspace, name, &limits(options), &mut rows));
     }
     print_table(&rows);
     Ok(report.finish())
+}
+
+/// Fuzzes every target for this number of seconds, as a step of the tests.
+pub(crate) fn step(workspace: &Workspace, seconds: u64) -> Result<Outcome> {
+    build(workspace)?;
+    let mut rows = Vec::new();
+    let limits = format!("-max_total_time={seconds}");
+    for name in targets(workspace.root())? {
+        if let Outcome::NotRun(why) = fuzz(workspace, &name, &limits, &mut rows)? {
+            return Ok(Outcome::NotRun(why));
+        }
+    }
+    let inputs: u64 = rows.iter().map(|row| row.executions).sum();
+    let detail = format!("{inputs} inputs, {seconds} s for each target");
+    Ok(Outcome::passed(rows.len(), &detail))
+}
+
+/// Builds all programs.
+fn build(workspace: &Workspace) -> Result<()> {
+    let build = format!(
+        "build --release --bins --quiet --target {} --target-dir {}",
+        triple(),
+        build_dir(workspace).display()
+    );
+    Job::cargo(workspace, "fuzz build", &build)
+        .directory(&workspace.root().join("fuzz"))
+        .env("RUSTFLAGS", INSTRUMENTED)
+        .minutes(30)
+        .check()?;
+    Ok(())
 }
 
 /// The result of one target.
@@ -107,14 +135,9 @@ fn targets(root: &Path) -> Result<Vec<String>> {
     Ok(programs(root)?.iter().filter_map(stem).collect())
 }
 
-fn fuzz(
-    workspace: &Workspace,
-    name: &str,
-    options: &Options,
-    rows: &mut Vec<Row>,
-) -> Result<Outcome> {
+fn fuzz(workspace: &Workspace, name: &str, limits: &str, rows: &mut Vec<Row>) -> Result<Outcome> {
     let artifacts = workspace.target().join("fuzz/artifacts");
-    let mut program = program(workspace, name, options, &artifacts)?;
+    let mut program = program(workspace, name, limits, &artifacts)?;
     // Kept until the fuzzer has ended.
     let mut registry = None;
     if name == STAGED {
@@ -146,12 +169,7 @@ fn fuzz(
 }
 
 /// The fuzzer with its corpora, dictionary and limits.
-fn program(
-    workspace: &Workspace,
-    name: &str,
-    options: &Options,
-    artifacts: &Path,
-) -> Result<Program> {
+fn program(workspace: &Workspace, name: &str, limits: &str, artifacts: &Path) -> Result<Program> {
     let root = workspace.root();
     let kept = workspace.target().join("fuzz/kept").join(name);
     for dir in [kept.as_path(), artifacts] {
@@ -160,7 +178,7 @@ fn program(
     let corpus = if name == STAGED { UNSTAGED } else { name };
     let program = Program::new(fuzzer(workspace, name))
         .current_dir(root)
-        .args_line(&limits(options))
+        .args_line(limits)
         .args_line(&format!("-max_len={} -print_final_stats=1", max_len(corpus)))
         // The limit is wall time, so it must be generous: on a busy or suspended machine an input
         // is slow without a fault.
@@ -231,10 +249,16 @@ fn build_dir(workspace: &Workspace) -> PathBuf {
     workspace.target().join("fuzz/build")
 }
 
-/// The path of a program that cargo-fuzz built; it always contains the target triple.
+/// The path of a program.
 fn fuzzer(workspace: &Workspace, name: &str) -> PathBuf {
-    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    build_dir(workspace).join(triple).join("release").join(name)
+    let programs = build_dir(workspace).join(triple()).join("release");
+    programs.join(name)
+}
+
+/// The target of the build. It is named, so that programs that run during the build, which have no
+/// fuzzer, are not instrumented.
+fn triple() -> String {
+    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
 #[cfg(test)]

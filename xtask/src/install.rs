@@ -1,6 +1,7 @@
 //! Third-party programs that the steps need, and their installation.
 
 use std::env;
+use std::io::{IsTerminal as _, Write as _, stdin, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -16,13 +17,64 @@ use crate::workspace::Workspace;
 pub(crate) struct Need {
     program: &'static str,
     package: &'static str,
+    /// True if the program must run where no shared library is.
+    is_static: bool,
 }
 
 impl Need {
     /// `program` on `PATH`, or the file at that path, from `package`.
     pub(crate) const fn new(program: &'static str, package: &'static str) -> Self {
-        Self { program, package }
+        Self {
+            program,
+            package,
+            is_static: false,
+        }
     }
+
+    /// A statically linked program.
+    pub(crate) const fn new_static(program: &'static str, package: &'static str) -> Self {
+        Self {
+            is_static: true,
+            ..Self::new(program, package)
+        }
+    }
+
+    fn is_missing(self) -> bool {
+        let found = find(self.program);
+        !found.is_some_and(|file| !self.is_static || is_static(&file))
+    }
+
+    fn name(self) -> String {
+        let kind = if self.is_static {
+            "a statically linked "
+        } else {
+            ""
+        };
+        format!("{kind}{}", self.program)
+    }
+}
+
+/// Returns true if the file is a program for 64 bits that names no interpreter (`PT_INTERP` in
+/// elf(5)).
+fn is_static(file: &Path) -> bool {
+    let Ok(elf) = std::fs::read(file) else {
+        return false;
+    };
+    let number = |at: usize, len: usize| {
+        let bytes = elf.get(at..)?.get(..len)?;
+        let digits = bytes.iter().rev();
+        Some(digits.fold(0_usize, |all, byte| all << 8 | usize::from(*byte)))
+    };
+    let headers = || Some((number(32, 8)?, number(54, 2)?, number(56, 2)?));
+    let Some((begin, len, count)) = headers().filter(|_| elf.starts_with(b"\x7fELF\x02\x01"))
+    else {
+        return false;
+    };
+    (0..count).all(|header| {
+        let at = header.checked_mul(len).and_then(|at| at.checked_add(begin));
+        at.and_then(|at| number(at, 4))
+            .is_some_and(|kind| kind != 3)
+    })
 }
 
 /// Declares the programs, each with its package.
@@ -36,6 +88,10 @@ needs! {
     CC = "cc", "gcc"; // the C compiler
     NM = "nm", "binutils"; // symbol tables
     PKG_CONFIG = "pkg-config", "pkg-config"; // compiler flags of a library
+    CXX = "g++", "g++"; // the C++ compiler, for libFuzzer
+    AARCH64_CC = "aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"; // compiles for 64-bit Arm
+    AARCH64_LIBC = "/usr/aarch64-linux-gnu/include/stdio.h", "libc6-dev-arm64-cross";
+    QEMU_AARCH64 = "qemu-aarch64", "qemu-user"; // runs programs for 64-bit Arm
     MAKE = "make", "make"; // runs the Makefile of the C examples
     // OFA's transaction and performance tester, as Debian ships it.
     DAPLTEST = "dapltest", "dapl2-utils";
@@ -44,11 +100,17 @@ needs! {
     OFA_HEADERS = "/usr/include/dat2/udat.h", "libdapl-dev";
     TSHARK = "tshark", "tshark"; // the independent decoder of our frames
     DUMPCAP = "dumpcap", "wireshark-common"; // the capture program of Wireshark
+    IBV_PINGPONG = "ibv_rc_pingpong", "ibverbs-utils"; // rdma-core's programs for verbs
+    RPING = "rping", "rdmacm-utils"; // rdma-core's program for connections by address
+    PERFTEST = "ib_write_bw", "perftest"; // measures verbs; independent of this project
+    VERBS_HEADERS = "/usr/include/infiniband/verbs.h", "libibverbs-dev";
     IP = "ip", "iproute2"; // networks of virtual Ethernet
     NFT = "nft", "nftables"; // drops packets in tests
     TC = "tc", "iproute2"; // delays packets
     // The interpreter of programs that are independent of this project.
     PYTHON = "python3", "python3";
+    PIP = "pip3", "python3-pip"; // installs Intel MPI
+    NSENTER = "nsenter", "util-linux"; // starts a program in another network
     REDIS = "redis-server", "redis-server"; // a server that is independent of this project
     REDIS_TOOLS = "redis-benchmark", "redis-tools"; // the load generator and the clients of redis
     NGINX = "nginx", "nginx"; // serves files from several processes
@@ -63,6 +125,16 @@ needs! {
     INETD = "inetd", "openbsd-inetd"; // starts a program for each connection
     // Listens for a program that it starts with the first connection.
     SOCKET_ACTIVATE = "systemd-socket-activate", "systemd";
+    STUNNEL = "stunnel4", "stunnel4"; // relays connections by TLS
+    OPENSSL = "openssl", "openssl"; // makes a certificate for it
+    PEN = "pen", "pen"; // a load balancer
+    VARNISH = "varnishd", "varnish"; // a cache
+    SQUID = "/usr/sbin/squid", "squid"; // a cache with an event loop of its own
+    SSHD = "/usr/sbin/sshd", "openssh-server"; // serves in a sandbox
+    SSH = "ssh", "openssh-client"; // its client
+    DOVECOT = "/usr/sbin/dovecot", "dovecot-imapd"; // starts its workers without the environment
+    PHP = "php", "php-cli"; // binds the C library's functions past a preloaded library
+    SUPERVISOR = "supervisord", "supervisor"; // executes workers that inherit its listener
     NODE = "node", "nodejs"; // runtimes with networks of their own, in full runs
     JAVA = "javac", "default-jdk-headless"; // compiles and runs a Java source
     ERLANG = "escript", "erlang-base"; // runs an Erlang script
@@ -77,8 +149,31 @@ pub(crate) fn missing(needs: &[Need]) -> Vec<Need> {
     needs
         .iter()
         .copied()
-        .filter(|need| find(need.program).is_none())
+        .filter(|need| need.is_missing())
         .collect()
+}
+
+/// Asks on the terminal whether to install missing programs, and installs them if the answer is
+/// yes. Programs such as redis are services of the system.
+pub(crate) fn provide_if_agreed(workspace: &Workspace, needs: &[Need]) -> Result<Outcome> {
+    let absent = missing(needs);
+    let may_install = nix::unistd::geteuid().is_root() && find("apt-get").is_some();
+    if absent.is_empty() || !may_install || !stdin().is_terminal() {
+        let advice = || Outcome::NotRun(advice(&absent));
+        return Ok(match absent.is_empty() {
+            true => Outcome::passed(0, "nothing to install"),
+            false => advice(),
+        });
+    }
+    let packages = packages_of(&absent);
+    print!("\nInstall {packages} with apt-get, for parts of the demo? [y/N] ");
+    stdout().flush()?;
+    let mut answer = String::new();
+    stdin().read_line(&mut answer)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => provide(workspace, needs),
+        _ => Ok(Outcome::NotRun(advice(&absent))),
+    }
 }
 
 /// Installs missing programs, if this user may; otherwise returns the command that installs them.
@@ -108,7 +203,7 @@ pub(crate) fn provide(workspace: &Workspace, needs: &[Need]) -> Result<Outcome> 
 
 /// A sentence with the command that installs `needs`.
 pub(crate) fn advice(needs: &[Need]) -> String {
-    let programs: Vec<&str> = needs.iter().map(|need| need.program).collect();
+    let programs: Vec<String> = needs.iter().map(|need| need.name()).collect();
     format!(
         "{} missing; as root: apt-get install {}",
         programs.join(", "),
@@ -160,6 +255,22 @@ mod tests {
     fn a_program_that_no_package_provides_is_missing() {
         let odd = Need::new("no-such-program-anywhere", "none");
         assert_eq!(missing(&[Need::new("sh", "dash"), odd]), [odd]);
+    }
+
+    #[test]
+    fn a_program_with_an_interpreter_is_not_a_static_one() {
+        let shell = Need::new_static("/bin/sh", "sh-static");
+        assert_eq!(missing(&[shell]), [shell]);
+        assert!(advice(&[shell]).starts_with("a statically linked /bin/sh missing"));
+        let dir = tempfile::tempdir().unwrap();
+        let [one, other] = ["static", "text"].map(|name| dir.path().join(name));
+        // One program header, of type PT_LOAD, directly behind the file's header.
+        let mut elf = vec![0; 64 + 56];
+        elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        (elf[32], elf[54], elf[56], elf[64]) = (64, 56, 1, 1);
+        std::fs::write(&one, &elf).unwrap();
+        std::fs::write(&other, "#!/bin/sh\n").unwrap();
+        assert!(is_static(&one) && !is_static(&other));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! - `install` copies the stage below a prefix, and `uninstall` removes it again.
 //! - `package` makes Debian packages and an archive from the stage.
 //! - `test` runs every check and suite and reports the result of each.
-//! - `demo` demonstrates the stack, in under three minutes after the build.
+//! - `demo` demonstrates the stack, in under a minute after the build.
 //! - `bench` prints latency and bandwidth compared with raw TCP.
 //! - `fuzz` runs the parsers and the C library with inputs that a fuzzer generates.
 //! - `sanitize` runs the suites of C programs with checks for memory errors and leaks.
@@ -12,6 +12,7 @@
 //! - `vm` runs programs in a guest that has the kernel's own RDMA devices.
 //! - `programs` runs Debian's programs under `opsrun` and generates a page of the results.
 //! - `tidy` runs the project's own style checks alone.
+//! - `advisories` looks up known vulnerabilities of the dependencies.
 //! - `bindings` generates the bindings of the verbs libraries from their headers.
 //!
 //! | File | Contents |
@@ -19,19 +20,21 @@
 //! | `stage`, `exports` | the stage, and the symbols that its libraries must export |
 //! | `prefix` | the tasks `install` and `uninstall` |
 //! | `package` | the packages, and their test in a fresh Debian root |
-//! | `pages` | manual pages and shell completions, generated from the tools' own declarations |
+//! | `pages`, `calls` | manual pages and completions, from the declarations of tools and `docs/calls` |
 //! | `test`, `suites` | every check and suite; suites of tests, built, run and counted |
 //! | `tidy` | the project's own style checks |
-//! | `demo`, `bench`, `fuzz`, `sanitize`, `bindings` | the tasks of these names |
+//! | `demo`, `bench`, `fuzz`, `sanitize`, `advisories`, `bindings` | the tasks of these names |
 //! | `vm`, `programs`, `table` | runs that fill tables of `docs`, and these tables |
 //! | `workspace` | the location and the content of the workspace |
 //! | `job`, `install` | one external command, and the programs that commands need |
 //! | `report` | one line per step, and the summary |
 //! | `at_once` | work on several items at the same time |
 
+mod advisories;
 mod at_once;
 mod bench;
 mod bindings;
+mod calls;
 mod demo;
 mod exports;
 mod fuzz;
@@ -56,7 +59,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::stage::Progress;
+use crate::stage::{Form, Progress};
 use crate::workspace::Workspace;
 
 #[derive(Debug, Parser)]
@@ -100,6 +103,8 @@ enum Task {
     Programs(programs::Options),
     /// Run the style checks alone.
     Tidy(tidy::Options),
+    /// Look up known vulnerabilities of the dependencies, by cargo-deny.
+    Advisories,
     /// Generate the bindings of libibverbs and librdmacm.
     Bindings,
 }
@@ -127,7 +132,7 @@ fn run(task: Task) -> Result<ExitCode> {
             print!("{}", prefix::uninstall(&place)?);
             Ok(ExitCode::SUCCESS)
         }
-        Task::Stage => stage::run(&workspace()?, Progress::Shown).map(|staged| {
+        Task::Stage => stage::run(&workspace()?, Progress::Shown, Form::Release).map(|staged| {
             println!("{staged}");
             ExitCode::SUCCESS
         }),
@@ -137,6 +142,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Bench(options) => bench::run(&workspace()?, &options),
         Task::Sanitize(options) => sanitize::run(&workspace()?, &options),
         Task::Miri => sanitize::miri(&workspace()?),
+        Task::Advisories => advisories::run(&workspace()?),
         Task::Bindings => bindings::run(&workspace()?).map(|()| ExitCode::SUCCESS),
         Task::Fuzz(options) => fuzz::run(&workspace()?, &options),
         Task::Programs(options) => programs::run(&workspace()?, &options),

@@ -1,7 +1,8 @@
 //! Manual pages and shell completions.
 //!
 //! The options of a page come from the declaration with which the tool itself parses its command
-//! line. The rest of the page is written manually in `docs/man`, and so are the other pages.
+//! line. The rest of the page is written manually in `docs/man`, and so are the other pages, except
+//! for those of the calls, which `calls.rs` makes.
 
 use std::fs;
 use std::path::Path;
@@ -10,24 +11,24 @@ use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
-use tool_args::{bench, conformance, datinfo, opsrun, sdp_checker};
+use tool_args::{bench, conformance, datinfo, opsrun, sdp_checker, verbsrun};
 
-/// A page: its path below `share`, and its text.
-pub(crate) type Page = (String, String);
+use crate::calls::{self, Page};
 
 /// The tools that declare their options with clap.
-fn tools() -> [Command; 5] {
+fn tools() -> [Command; 6] {
     [
         datinfo::Args::command(),
         bench::Args::command(),
         conformance::Args::command(),
         opsrun::Args::command(),
         sdp_checker::Args::command(),
+        verbsrun::Args::command(),
     ]
 }
 
 /// Every page and completion of the stage.
-pub(crate) fn all(docs: &Path) -> Result<Vec<Page>> {
+pub(crate) fn all(docs: &Path, headers: &Path) -> Result<Vec<Page>> {
     let written = |name: &str| {
         let file = docs.join("man").join(name);
         fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))
@@ -50,12 +51,18 @@ pub(crate) fn all(docs: &Path) -> Result<Vec<Page>> {
             pages.push((path, String::from_utf8(script)?));
         }
     }
-    let written_pages = [("dat.conf", 5), ("ops.conf", 5), ("dat-rs", 7)];
+    let written_pages = [
+        ("itapi", 3),
+        ("dat.conf", 5),
+        ("ops.conf", 5),
+        ("dat-rs", 7),
+    ];
     for (name, section) in written_pages {
         let file = format!("{name}.{section}");
         let page = written(&file)?;
         pages.push((format!("man/man{section}/{file}"), page));
     }
+    pages.extend(calls::all(docs, headers)?);
     Ok(pages)
 }
 
@@ -100,7 +107,7 @@ mod tests {
             let own = manual(&tool, &format!("{SYNOPSIS}written\n{OPTIONS}")).unwrap();
             assert_eq!(own.matches(".SH SYNOPSIS").count(), 1, "{own}");
             assert!(
-                !page.contains("fB\\-\\-serve"),
+                !page.contains("fB\\-\\-serve\\fR"),
                 "hidden options stay hidden: {page}"
             );
         }

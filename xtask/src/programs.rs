@@ -6,10 +6,11 @@ use anyhow::{Result, ensure};
 use clap::Args;
 
 use crate::install::{
-    self, CC, CURL, ERLANG, GO, HAPROXY, INETD, IPERF3, JAVA, MARIADB, MEMCACHED, NGINX, NM, NODE,
-    Need, POSTGRES, PYTHON, REDIS, REDIS_TOOLS, SOCKET_ACTIVATE, VSFTPD, WRK,
+    self, CC, CURL, DOVECOT, ERLANG, GO, HAPROXY, INETD, IPERF3, JAVA, MARIADB, MEMCACHED, NGINX,
+    NM, NODE, Need, OPENSSL, PEN, PHP, POSTGRES, PYTHON, REDIS, REDIS_TOOLS, SOCKET_ACTIVATE,
+    SQUID, SSH, SSHD, STUNNEL, SUPERVISOR, VARNISH, VSFTPD, WRK,
 };
-use crate::stage::{self, Progress};
+use crate::stage::{self, Form, Progress};
 use crate::suites::Suite;
 use crate::table::{Action, Page, Scope};
 use crate::workspace::Workspace;
@@ -30,10 +31,21 @@ pub(crate) const NEEDS: &[Need] = &[
 ];
 
 /// Further programs that the suite runs; if one is missing, its cases are not run.
-const MORE: &[Need] = &[VSFTPD, HAPROXY, INETD, SOCKET_ACTIVATE];
+const MORE: &[Need] = &[
+    VSFTPD,
+    HAPROXY,
+    INETD,
+    SOCKET_ACTIVATE,
+    STUNNEL,
+    OPENSSL,
+    PEN,
+    PHP,
+];
 
-/// Further programs in full runs, which are in large packages.
-const MORE_IN_FULL: &[Need] = &[NODE, JAVA, ERLANG, GO, MARIADB];
+/// Further programs in full runs, which are in large packages or start services on the machine.
+const MORE_IN_FULL: &[Need] = &[
+    VARNISH, SQUID, SSHD, SSH, DOVECOT, SUPERVISOR, NODE, JAVA, ERLANG, GO, MARIADB,
+];
 
 /// Installs the further programs where possible; the suite runs without them too.
 pub(crate) fn provide_more(workspace: &Workspace, full: bool) {
@@ -71,7 +83,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     let absent = install::missing(NEEDS);
     ensure!(absent.is_empty(), "{}", install::advice(&absent));
     provide_more(workspace, options.full);
-    println!("{}", stage::run(workspace, Progress::Shown)?);
+    println!("{}", stage::run(workspace, Progress::Shown, Form::Release)?);
     let step = "suite programs";
     let finished =
         Suite::build(workspace, options.full, "stack-tests", step)?.run(&options.only)?;

@@ -10,7 +10,7 @@ use clap::Args;
 use crate::install;
 use crate::job::Job;
 use crate::report::{Outcome, Report};
-use crate::stage;
+use crate::stage::{self, Progress};
 use crate::suites::{counted, suite_under};
 use crate::workspace::Workspace;
 
@@ -25,13 +25,14 @@ const CHECKED: [(&str, bool); 6] = [
 ];
 
 /// Packages for the interpreter, and the tests of each that it can run.
-const INTERPRETED: [(&str, &str); 5] = [
+const INTERPRETED: [(&str, &str); 6] = [
     ("dat-abi", "--lib"),
     ("host", "--lib -- reserve::"),
     (
         "access-layer",
-        "--lib -- handle:: addr:: ep::qp_cell:: evd::state:: upcall_queue::",
+        "--lib -- handle:: addr:: ep::qp_cell:: evd::state::",
     ),
+    ("rnic", "--lib -- upcall_queue::"),
     ("sdp-proto", "--lib"),
     ("iwarp-proto", "--lib"),
 ];
@@ -55,7 +56,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         install::VALGRIND,
     ];
     report.step("packages", || install::provide(workspace, &needs));
-    report.step("stage", || stage::step(workspace));
+    report.step("stage", || stage::step(workspace, Progress::Kept));
     let wanted = |name: &str| options.only.as_ref().is_none_or(|word| name.contains(word));
     for sanitizer in ["address", "valgrind"] {
         for (suite, is_quick) in CHECKED {

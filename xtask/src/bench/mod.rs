@@ -4,14 +4,17 @@
 //! - `programs` measures programs under `opsrun`, `pairs.rs` alternates with the same programs
 //!   without it; `ends.rs` has clients and servers that no package has.
 //! - `peers` measures UCX and libfabric on the work of `dat-bench`.
+//! - `mpi.rs` measures Intel MPI over DAPL, over its TCP and over its shared memory.
 //! - `figures.rs` reads the figures that other programs print.
 
 pub(crate) mod ends;
 pub(crate) mod figures;
+mod mpi;
 mod pairs;
 mod peers;
 mod programs;
 
+use std::fs;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
@@ -19,7 +22,7 @@ use clap::{Args, ValueEnum};
 use stack_tests::{Finished, StackEnv, Stage};
 
 use crate::job::Job;
-use crate::stage::{self, Progress};
+use crate::stage::{self, Form, Progress};
 use crate::workspace::Workspace;
 
 /// The options of the measurement.
@@ -50,30 +53,37 @@ enum Part {
     Opsrun,
     /// DAT, UCX and libfabric in one table.
     Peers,
+    /// Intel MPI over DAPL and over its own transports.
+    Mpi,
 }
 
 impl Options {
     fn wants(&self, part: Part) -> bool {
         match self.only {
             Some(only) => only == part,
-            // The peers need packages that no other part needs.
-            None => part != Part::Peers,
+            // These need packages that no other part needs.
+            None => !matches!(part, Part::Peers | Part::Mpi),
         }
     }
 }
 
 /// Stages, measures, and prints the tables.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
-    println!("{}", stage::run(workspace, Progress::Shown)?);
+    println!("{}", stage::run(workspace, Progress::Shown, Form::Release)?);
     let stage = Stage::at(workspace.stage_dir())?;
     for (part, contender) in [(Part::Dat, "dat"), (Part::Sdp, "sdp")] {
         if options.wants(part) {
             let env = StackEnv::at(stage.clone())?;
-            measure(workspace, &env, contender, options.quick)?;
+            let quick = if options.quick { "--quick" } else { "" };
+            let line = format!("--targets --only {contender} {quick}");
+            measure(workspace, &env, &line)?;
         }
     }
     if options.peers || options.wants(Part::Peers) {
         peers::measure(workspace, &stage, options.quick)?;
+    }
+    if options.wants(Part::Mpi) {
+        mpi::measure(workspace, &stage, options.quick)?;
     }
     if options.wants(Part::Opsrun) {
         programs::measure(workspace, &stage, options.quick, &options.rows)?;
@@ -81,25 +91,21 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs `dat-bench` for one contender and shows its output.
-pub(crate) fn measure(
-    workspace: &Workspace,
-    env: &StackEnv,
-    contender: &str,
-    quick: bool,
-) -> Result<Finished> {
+/// The machine's load of the last minute.
+fn load() -> String {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().unwrap_or_default().to_owned()
+}
+
+/// Runs `dat-bench` with these arguments and shows its output.
+pub(crate) fn measure(workspace: &Workspace, env: &StackEnv, line: &str) -> Result<Finished> {
     let tool = env.stage.bin("dat-bench");
     ensure!(
         tool.exists(),
         "{} is not staged; no package builds it",
         tool.display()
     );
-    let program = env
-        .program(&tool)
-        .args_line(&format!("--only {contender}"))
-        .args_line(if quick { "--quick" } else { "" })
-        // Without it, the tool uses its own registry, which has an adapter for each row.
-        .env_remove("DAT_OVERRIDE");
+    let program = env.program(&tool).args_line(line);
     Job::with_program(workspace, "dat-bench", program)
         .minutes(20)
         .echo()

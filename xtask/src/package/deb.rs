@@ -82,13 +82,12 @@ fn place_staged(sources: &Sources, name: &str, tree: &Tree) -> Result<()> {
             );
             continue;
         }
-        if path == crate::stage::PKG_CONFIG {
-            tree.text(
-                &layout::pkg_config("/usr", &format!("lib/{TRIPLET}")),
-                &place.path,
-            )?;
-        } else {
-            tree.entry(&sources.stage.join(path), entry, &place.path)?;
+        match crate::stage::flags_of(path) {
+            Some(library) => {
+                let libdir = format!("lib/{TRIPLET}");
+                tree.text(&layout::pkg_config(library, "/usr", &libdir), &place.path)?;
+            }
+            None => tree.entry(&sources.stage.join(path), entry, &place.path)?,
         }
     }
     Ok(())
@@ -113,9 +112,8 @@ fn place_documents(sources: &Sources, name: &str, tree: &Tree) -> Result<()> {
         sources.epoch.date
     );
     tree.text(&changes, &format!("{place}/changelog.Debian"))?;
-    if name != DEVELOPMENT {
-        tree.text(&sources.notices, &format!("{place}/third-party"))?;
-    }
+    tree.text(&sources.notices, &format!("{place}/third-party"))?;
+    tree.text(&sources.components, &format!("{place}/sbom.cdx.json"))?;
     let overrides = sources.packaging(&format!("{name}/overrides"));
     if overrides.exists() {
         tree.text(
@@ -181,6 +179,7 @@ fn control(sources: &Sources, name: &str, size: u64, needed: &str) -> Result<Str
         .replace("@VERSION@", VERSION)
         .replace("@ARCHITECTURE@", ARCHITECTURE)
         .replace("@MAINTAINER@", &maintainer())
+        .replace("@HOMEPAGE@", env!("CARGO_PKG_REPOSITORY"))
         .replace("@SIZE@", &size.to_string())
         .replace("@NEEDED@", needed);
     if let Some(rest) = text
@@ -202,7 +201,14 @@ fn maintainer() -> String {
 fn is_compressed(path: &str) -> bool {
     let is_page = path.starts_with("usr/share/man/");
     let name = path.rsplit('/').next().unwrap_or(path);
-    is_page || ["changelog", "changelog.Debian", "third-party"].contains(&name)
+    is_page
+        || [
+            "changelog",
+            "changelog.Debian",
+            "third-party",
+            "sbom.cdx.json",
+        ]
+        .contains(&name)
 }
 
 /// The list `md5sums`.

@@ -6,6 +6,7 @@
 //! | `deb.rs` | one package: its files, its control files, and `dpkg-deb` |
 //! | `needed.rs` | the packages that the programs and libraries of a package need |
 //! | `notices.rs` | the licences of the crates that are linked into the programs |
+//! | `sbom.rs` | the same crates as a software bill of materials |
 //! | `tree.rs` | a directory that becomes a package or an archive |
 //! | `trial.rs` | installation, use and removal in a fresh Debian root |
 //!
@@ -15,6 +16,7 @@ mod deb;
 mod needed;
 mod notices;
 mod places;
+mod sbom;
 mod tree;
 mod trial;
 
@@ -28,7 +30,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::install::{self, IP, NM, Need};
 use crate::report::{Outcome, Report};
-use crate::stage::{self, manifest::Manifest};
+use crate::stage::{self, Progress, manifest::Manifest};
 use crate::workspace::Workspace;
 
 use self::places::Places;
@@ -66,6 +68,9 @@ pub(crate) struct Options {
     /// The directory of the packages [default: target/packages].
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
+    /// Make no archive.
+    #[arg(long)]
+    no_archive: bool,
     /// Install the packages in a fresh Debian root, run programs there, and remove them.
     #[arg(long)]
     test: bool,
@@ -86,8 +91,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         is_ready = false;
     }
     is_ready = is_ready
-        && report.step("stage and exports", || stage::step(workspace))
-        && report.step("package", || made(workspace, &directory));
+        && report.step("stage and exports", || {
+            println!("\nBuilding in release form; the first time takes minutes.");
+            stage::step(workspace, Progress::Shown)
+        })
+        && report.step("package", || {
+            made(workspace, &directory, !options.no_archive)
+        });
     if options.test && is_ready {
         report.step("package trial", || trial::run(workspace, &directory));
     }
@@ -98,7 +108,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
 /// is left out, because its compression takes longer than that of the packages together.
 pub(crate) fn test(workspace: &Workspace) -> Result<Outcome> {
     let directory = default_directory(workspace);
-    make_packages(&Sources::new(workspace)?, &directory)?;
+    let sources = Sources::new(workspace)?;
+    make_packages(&sources, &directory)?;
+    is_reproducible(&sources, &directory)?;
     trial::run(workspace, &directory)
 }
 
@@ -106,8 +118,12 @@ fn default_directory(workspace: &Workspace) -> PathBuf {
     workspace.target().join("packages")
 }
 
-fn made(workspace: &Workspace, directory: &Path) -> Result<Outcome> {
-    let files = make(workspace, directory)?;
+fn made(workspace: &Workspace, directory: &Path, has_archive: bool) -> Result<Outcome> {
+    let sources = Sources::new(workspace)?;
+    let mut files = make_packages(&sources, directory)?;
+    if has_archive {
+        files.push(archive(&sources, directory).context("making the archive")?);
+    }
     let lines: Vec<String> = files
         .iter()
         .map(|file| format!("\n       {}", file.display()))
@@ -115,12 +131,14 @@ fn made(workspace: &Workspace, directory: &Path) -> Result<Outcome> {
     Ok(Outcome::passed(0, lines.concat()))
 }
 
-/// Makes the packages and the archive. Returns the paths of the files.
-fn make(workspace: &Workspace, directory: &Path) -> Result<Vec<PathBuf>> {
-    let sources = Sources::new(workspace)?;
-    let mut files = make_packages(&sources, directory)?;
-    files.push(archive(&sources, directory).context("making the archive")?);
-    Ok(files)
+/// Makes a package again, which must have the same bytes.
+fn is_reproducible(sources: &Sources, directory: &Path) -> Result<()> {
+    let [.., name] = PACKAGES;
+    let again = tempfile::tempdir()?;
+    let first = fs::read(directory.join(file_name(name)))?;
+    let second = fs::read(deb::make(sources, name, again.path())?)?;
+    ensure!(first == second, "{name} made twice differs");
+    Ok(())
 }
 
 /// Makes the packages. Returns the paths of their files.
@@ -145,6 +163,8 @@ struct Sources {
     places: Places,
     /// The licences of the linked crates.
     notices: String,
+    /// The linked crates for programs.
+    components: String,
     epoch: Epoch,
 }
 
@@ -153,9 +173,11 @@ impl Sources {
         let root = workspace.root().to_owned();
         let stage = workspace.stage_dir();
         let staged = Manifest::read(&stage)?.context("nothing is staged")?;
+        let linked = notices::Linked::find(workspace)?;
         Ok(Self {
             places: Places::read(&root.join("packaging/deb/files"))?,
-            notices: notices::of_linked_crates(workspace)?,
+            notices: notices::of(&linked)?,
+            components: sbom::of(&linked, &fs::read_to_string(root.join("Cargo.lock"))?)?,
             epoch: Epoch::find(&root)?,
             root,
             stage,
@@ -212,6 +234,10 @@ fn archive(sources: &Sources, directory: &Path) -> Result<PathBuf> {
     }
     let place = format!("{name}/share/doc/dat-rs/third-party.txt");
     tree.text(&sources.notices, &place)?;
+    tree.text(
+        &sources.components,
+        &format!("{name}/share/doc/dat-rs/sbom.cdx.json"),
+    )?;
     tree.strip()?;
     let file = directory.join(format!("{name}.tar.xz"));
     let mut tar = Command::new("tar");
@@ -241,4 +267,40 @@ fn output(command: &mut Command) -> Result<String> {
         String::from_utf8_lossy(&result.stderr).trim()
     );
     Ok(String::from_utf8_lossy(&result.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(file: &str) -> String {
+        let debian = Path::new(env!("CARGO_MANIFEST_DIR")).join("../debian");
+        fs::read_to_string(debian.join(file)).unwrap()
+    }
+
+    /// The source package names what `cargo xtask package` makes. A build by `dpkg-buildpackage`
+    /// compiles with variables of its own, which is too long for a test.
+    #[test]
+    fn the_source_package_has_the_version_and_the_packages_of_this_task() {
+        let changelog = source("changelog");
+        assert!(
+            changelog.starts_with(&format!("dat-rs ({VERSION}) ")),
+            "{changelog}"
+        );
+        let (control, rules) = (source("control"), source("rules"));
+        let named = control
+            .lines()
+            .filter_map(|line| line.strip_prefix("Package: "));
+        assert!(named.eq(PACKAGES), "{control}");
+        let list = format!("PACKAGES = {}\n", PACKAGES.join(" "));
+        assert!(
+            rules.contains(&list) && rules.contains("cargo xtask package"),
+            "{rules}"
+        );
+        assert!(control.contains(&format!("Homepage: {}\n", env!("CARGO_PKG_REPOSITORY"))));
+        let spec = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/rpm/dat-rs.spec");
+        let spec = fs::read_to_string(spec).unwrap();
+        let version = format!("Version:        {}\n", env!("CARGO_PKG_VERSION"));
+        assert!(spec.contains(&version), "{spec}");
+    }
 }

@@ -22,23 +22,50 @@ Apache-2.0, https://github.com/rust-lang/rust) and the following crates from cra
 A text below applies to the crates that are named above it.
 ";
 
+/// The crates of other authors that are linked into the libraries and programs.
+pub(super) struct Linked {
+    metadata: Value,
+    ids: BTreeSet<String>,
+}
+
+impl Linked {
+    pub(super) fn find(workspace: &Workspace) -> Result<Self> {
+        let mut command = Command::new(cargo());
+        command
+            .args(["metadata", "--format-version", "1", "--quiet", "--locked"])
+            .arg("--filter-platform=x86_64-unknown-linux-gnu")
+            .current_dir(workspace.root());
+        let metadata: Value = serde_json::from_str(&output(&mut command)?)?;
+        Ok(Self {
+            ids: linked(&metadata, &shipped(workspace))?,
+            metadata,
+        })
+    }
+
+    /// The description of each crate by cargo.
+    pub(super) fn packages(&self) -> impl Iterator<Item = &Value> {
+        array(&self.metadata["packages"]).filter(|package| {
+            let id = package["id"].as_str().unwrap_or_default();
+            // The workspace's own crates have no source.
+            self.ids.contains(id) && !package["source"].is_null()
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_one(package: Value) -> Self {
+        let id = package["id"].as_str().unwrap_or_default().to_owned();
+        Self {
+            metadata: serde_json::json!({ "packages": [package] }),
+            ids: [id].into(),
+        }
+    }
+}
+
 /// Returns the list of crates and their licences, each text once.
-pub(super) fn of_linked_crates(workspace: &Workspace) -> Result<String> {
-    let mut command = Command::new(cargo());
-    command
-        .args(["metadata", "--format-version", "1", "--quiet", "--locked"])
-        .arg("--filter-platform=x86_64-unknown-linux-gnu")
-        .current_dir(workspace.root());
-    let metadata: Value = serde_json::from_str(&output(&mut command)?)?;
-    let linked = linked(&metadata, &shipped(workspace))?;
+pub(super) fn of(linked: &Linked) -> Result<String> {
     let mut text = HEADER.to_owned();
     let mut crates_by_text: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for package in array(&metadata["packages"]) {
-        let id = package["id"].as_str().unwrap_or_default();
-        // The workspace's own crates have no source.
-        if !linked.contains(id) || package["source"].is_null() {
-            continue;
-        }
+    for package in linked.packages() {
         let word = |key: &str| package[key].as_str().unwrap_or_default();
         let authors: Vec<&str> = array(&package["authors"])
             .filter_map(Value::as_str)

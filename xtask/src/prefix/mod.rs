@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::stage::layout::{self, Layout};
 use crate::stage::manifest::{self, Entry, Manifest};
-use crate::stage::{DAT_CONF, LIBDIR, PKG_CONFIG};
+use crate::stage::{DAT_CONF, LIBDIR, flags_of};
 
 /// The path of the sample of the registry file, which no program reads. If there is an
 /// `/etc/dat.conf`, only the adapters in it exist, so the administrator must decide about it.
@@ -150,12 +150,14 @@ fn sources(stage: &Path, staged: &Manifest, options: &Options) -> Result<Vec<Sou
         };
         let content = match entry {
             Entry::Link(content) => Content::Link(content.to_string_lossy().into_owned()),
-            _ if path == PKG_CONFIG => {
-                let prefix = options.place.prefix.to_str();
-                let prefix = prefix.context("the prefix is not UTF-8")?;
-                Content::Text(layout::pkg_config(prefix, &options.libdir))
-            }
-            _ => Content::Copy(from),
+            _ => match flags_of(path) {
+                Some(library) => {
+                    let prefix = options.place.prefix.to_str();
+                    let prefix = prefix.context("the prefix is not UTF-8")?;
+                    Content::Text(layout::pkg_config(library, prefix, &options.libdir))
+                }
+                None => Content::Copy(from),
+            },
         };
         let entry = match &content {
             Content::Text(text) => Entry::of_bytes(text.as_bytes()),

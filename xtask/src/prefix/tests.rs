@@ -6,6 +6,8 @@ use tempfile::TempDir;
 
 use super::*;
 
+const PKG_CONFIG: &str = "lib/pkgconfig/dat2.pc";
+
 const PREFIX: &str = "/opt/dat";
 
 /// A stage, and a directory that replaces `/`.

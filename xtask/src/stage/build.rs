@@ -18,6 +18,12 @@ const PROVIDERS: [(&str, &str); 2] = [
 /// The library that `opsrun` preloads in front of the C library's socket calls.
 const PRELOAD: &str = "ops-preload";
 
+/// The crate of `libibverbs.so.1`.
+const VERBS: &str = "verbs-api";
+
+/// The crate of `libitapi.so.2`.
+const IT: &str = "it-api";
+
 /// The program that measures the libraries, built as these are: package and program.
 const BENCH: (&str, &str) = ("dat-tools", "dat-bench");
 
@@ -25,6 +31,8 @@ const BENCH: (&str, &str) = ("dat-tools", "dat-bench");
 const MEASURED: &str = "release";
 /// The cargo profile of the other tools and of the examples. Their build takes less time.
 const UNMEASURED: &str = "program";
+/// The cargo profile of everything in the stage of the demo.
+const DEMO: &str = "demo";
 
 /// The packages whose examples are staged, because they show an API to users.
 const EXAMPLES: [&str; 2] = ["dat-api", "sdp-over-dat"];
@@ -41,12 +49,25 @@ const ERROR_LINES: usize = 20;
 pub(super) struct Built {
     /// `liblibdat2.a`, not yet linked.
     pub(super) registry_archive: PathBuf,
+    /// `libverbs_api.a`, not yet linked.
+    pub(super) verbs_archive: PathBuf,
+    /// `libit_api.a`, not yet linked.
+    pub(super) it_archive: PathBuf,
     /// The providers as cargo names them, each with the name that it is staged under.
     pub(super) provider_libraries: Vec<(PathBuf, &'static str)>,
     /// The library that is preloaded in front of the C library's socket calls.
     pub(super) preload_library: PathBuf,
     /// Tools and examples, by their staged names.
     pub(super) programs: BTreeMap<String, PathBuf>,
+}
+
+/// The form in which the libraries and programs are built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As they are released: the libraries with whole-program optimisation.
+    Release,
+    /// All of them in one profile, which takes half of the time.
+    Demo,
 }
 
 /// The display of cargo's progress.
@@ -64,7 +85,7 @@ pub(crate) fn shipped(workspace: &Workspace) -> Vec<String> {
     let tools = tools.filter(|package| !package.bins.is_empty());
     let libraries = PROVIDERS.iter().map(|(package, _)| *package);
     libraries
-        .chain(["libdat2", PRELOAD])
+        .chain(["libdat2", PRELOAD, VERBS, IT])
         .map(String::from)
         .chain(tools.map(|package| package.name.clone()))
         .filter(|name| name != env!("CARGO_PKG_NAME"))
@@ -72,15 +93,19 @@ pub(crate) fn shipped(workspace: &Workspace) -> Vec<String> {
 }
 
 /// Builds the libraries, the tools and the examples.
-pub(super) fn release(workspace: &Workspace, progress: Progress) -> Result<Built> {
+pub(super) fn build_all(workspace: &Workspace, progress: Progress, form: Form) -> Result<Built> {
+    let [measured, unmeasured] = match form {
+        Form::Release => [MEASURED, UNMEASURED],
+        Form::Demo => [DEMO; 2],
+    };
     let packages = PROVIDERS.iter().map(|(package, _)| *package);
     let mut targets = vec!["--lib".to_owned()];
-    for package in packages.chain(["libdat2", PRELOAD]) {
+    for package in packages.chain(["libdat2", PRELOAD, VERBS, IT]) {
         targets.extend(["-p".to_owned(), package.to_owned()]);
     }
     // One build for all of them, because the last part of each uses one processor.
     targets.extend(["-p", BENCH.0, "--bin", BENCH.1].map(String::from));
-    let measured = build(workspace, progress, MEASURED, &targets)?;
+    let measured = build(workspace, progress, measured, &targets)?;
     let packages: Vec<String> = workspace
         .packages()
         .iter()
@@ -92,12 +117,14 @@ pub(super) fn release(workspace: &Workspace, progress: Progress) -> Result<Built
     if !packages.is_empty() {
         let mut args = packages;
         args.extend(["--bins".into(), "--examples".into()]);
-        artifacts.extend(build(workspace, progress, UNMEASURED, &args)?);
+        artifacts.extend(build(workspace, progress, unmeasured, &args)?);
     }
     // Later entries replace earlier ones of the same name.
     artifacts.extend(measured);
     Ok(Built {
         registry_archive: library(&artifacts, "libdat2", "a")?,
+        verbs_archive: library(&artifacts, &VERBS.replace('-', "_"), "a")?,
+        it_archive: library(&artifacts, &IT.replace('-', "_"), "a")?,
         provider_libraries: PROVIDERS
             .iter()
             .map(|(package, name)| {

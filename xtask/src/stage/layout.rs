@@ -10,23 +10,48 @@ use anyhow::{Context, Result, ensure};
 
 use super::manifest::{self, Entry, Manifest};
 
-/// The prefix in the stage's `dat2.pc`. It is relative to the file, so the whole stage can be
+/// The prefix in the stage's `.pc` files. It is relative to the file, so the whole stage can be
 /// moved.
 pub(super) const MOVABLE: &str = "${pcfiledir}/../..";
 
-/// `dat2.pc` for a prefix, and for the directory of the libraries below it.
-pub(crate) fn pkg_config(prefix: &str, libdir: &str) -> String {
+/// A library in the form of its `.pc` file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Library {
+    name: &'static str,
+    description: &'static str,
+    version: &'static str,
+}
+
+pub(super) const DAT2: Library = Library {
+    name: "dat2",
+    description: "Direct Access Transport 2.0 with iWARP Socket Service Points",
+    version: "2.0.0",
+};
+
+pub(super) const ITAPI: Library = Library {
+    name: "itapi",
+    description: "Interconnect Transport API 2.1 over DAT 2.0",
+    version: "2.1.0",
+};
+
+/// The `.pc` file for a prefix, and for the directory of the libraries below it.
+pub(crate) fn pkg_config(library: Library, prefix: &str, libdir: &str) -> String {
+    let Library {
+        name,
+        description,
+        version,
+    } = library;
     format!(
         "\
 prefix={prefix}
 libdir=${{prefix}}/{libdir}
 includedir=${{prefix}}/include
 
-Name: dat2
-Description: Direct Access Transport 2.0 with iWARP Socket Service Points
-Version: 2.0.0
+Name: {name}
+Description: {description}
+Version: {version}
 Cflags: -I${{includedir}}
-Libs: -L${{libdir}} -ldat2
+Libs: -L${{libdir}} -l{name}
 "
     )
 }

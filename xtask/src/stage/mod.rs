@@ -1,7 +1,8 @@
 //! Building everything in release form and laying it out under `target/stage`.
 //!
 //! - `build.rs` runs cargo and parses the paths of the built files.
-//! - `link.rs` links `libdat2.so.2.0.0` from the static library.
+//! - `link.rs` links `libdat2.so.2.0.0`, `libibverbs.so.1` and `libitapi.so.2` from static
+//!   libraries, and compiles `librdmacm.so.1`.
 //! - `layout.rs` puts files into place, each by renaming a finished copy over the old one, so that
 //!   a running program keeps the library it has mapped.
 //! - `manifest.rs` is the list of the staged files.
@@ -12,11 +13,11 @@ mod link;
 pub(crate) mod manifest;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-pub(crate) use self::build::{Progress, shipped};
+pub(crate) use self::build::{Form, Progress, shipped};
 
 use crate::report::Outcome;
 use crate::workspace::Workspace;
@@ -24,10 +25,19 @@ use crate::{exports, pages};
 
 /// The directory of the libraries, in the stage.
 pub(crate) const LIBDIR: &str = "lib";
-/// The file with the compiler flags for the libraries.
-pub(crate) const PKG_CONFIG: &str = "lib/pkgconfig/dat2.pc";
+/// The files with the compiler flags for the libraries.
+pub(crate) const PKG_CONFIG: [(&str, layout::Library); 2] = [
+    ("lib/pkgconfig/dat2.pc", layout::DAT2),
+    ("lib/pkgconfig/itapi.pc", layout::ITAPI),
+];
 /// The sample of the registry file.
 pub(crate) const DAT_CONF: &str = "etc/dat.conf";
+
+/// The library whose compiler flags are in the staged file `path`.
+pub(crate) fn flags_of(path: &str) -> Option<layout::Library> {
+    let found = PKG_CONFIG.iter().find(|(place, _)| *place == path);
+    found.map(|(_, library)| *library)
+}
 
 /// The directory of the Wireshark dissector, in the sources and in the stage.
 const DISSECTOR: [&str; 2] = ["sdp-over-dat/wireshark", "share/dat-rs/wireshark"];
@@ -38,6 +48,8 @@ pub(crate) struct Staged {
     root: PathBuf,
     registry_exports: usize,
     provider_exports: usize,
+    verbs_exports: usize,
+    it_exports: usize,
     sonames: usize,
     programs: Vec<String>,
     headers: usize,
@@ -45,14 +57,14 @@ pub(crate) struct Staged {
 }
 
 /// Lays out the stage and checks what the libraries export.
-pub(crate) fn step(workspace: &Workspace) -> Result<Outcome> {
-    let staged = run(workspace, Progress::Kept)?;
+pub(crate) fn step(workspace: &Workspace, progress: Progress) -> Result<Outcome> {
+    let staged = run(workspace, progress, Form::Release)?;
     Ok(Outcome::passed(staged.checks(), staged))
 }
 
 /// Builds, links, lays out and checks.
-pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
-    let built = build::release(workspace, progress)?;
+pub(crate) fn run(workspace: &Workspace, progress: Progress, form: Form) -> Result<Staged> {
+    let built = build::build_all(workspace, progress, form)?;
     let libdat2 = workspace.root().join("dat-api/libdat2");
     let linked = link::registry_library(workspace, &built.registry_archive, &libdat2)
         .context("linking libdat2.so.2.0.0")?;
@@ -70,10 +82,18 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
     }
     let preload = stage.file(&built.preload_library, "lib/libops-preload.so")?;
     exports::check_imports(&preload)?;
-    let headers = stage.directory(&libdat2.join("include/dat2"), "include/dat2", "h")?;
-    stage.text(&layout::pkg_config(layout::MOVABLE, LIBDIR), PKG_CONFIG)?;
+    let verbs_exports = stage_verbs(workspace, &built.verbs_archive, &mut stage)?;
+    let it_exports = stage_it(workspace, &built.it_archive, &mut stage)?;
+    let headers = stage.directory(&libdat2.join("include/dat2"), "include/dat2", "h")?
+        + stage.directory(&workspace.root().join("it-api/include"), "include", "h")?;
+    for (place, library) in PKG_CONFIG {
+        stage.text(&layout::pkg_config(library, layout::MOVABLE, LIBDIR), place)?;
+    }
     stage.file(&workspace.root().join("dat.conf"), DAT_CONF)?;
-    for (place, text) in pages::all(&workspace.root().join("docs"))? {
+    for (place, text) in pages::all(
+        &workspace.root().join("docs"),
+        &libdat2.join("include/dat2"),
+    )? {
         stage.text(&text, &format!("share/{place}"))?;
     }
     let [dissector, place] = DISSECTOR;
@@ -87,7 +107,9 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
     let staged = Staged {
         registry_exports: exports::check_registry(&registry, &libdat2.join("exports.txt"))?,
         provider_exports,
-        sonames: 1 + built.provider_libraries.len(),
+        verbs_exports,
+        it_exports,
+        sonames: 3 + built.provider_libraries.len(),
         programs,
         headers,
         renewed: stage.renewed(),
@@ -96,6 +118,36 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress) -> Result<Staged> {
     exports::check_loading(&registry, "libdat2.so.2")?;
     exports::check_imports(&registry)?;
     Ok(staged)
+}
+
+/// Links `libibverbs.so.1` and `librdmacm.so.1` and checks them. Returns the number of their
+/// exports.
+fn stage_verbs(workspace: &Workspace, archive: &Path, stage: &mut layout::Layout) -> Result<usize> {
+    let verbs = workspace.root().join("verbs-api");
+    let map = verbs.join("libibverbs.map");
+    let linked = link::mapped_library(workspace, "libibverbs.so.1", archive, &map);
+    let linked = linked.context("linking libibverbs.so.1")?;
+    let library = stage.file(&linked, "lib/verbs/libibverbs.so.1")?;
+    exports::check_loading(&library, "libibverbs.so.1")?;
+    exports::check_imports(&library)?;
+    let exports = exports::check_versions(&library, &map)?;
+    let linked = link::rdmacm_library(workspace, &verbs).context("linking librdmacm.so.1")?;
+    let library = stage.file(&linked, "lib/verbs/librdmacm.so.1")?;
+    exports::check_loading(&library, "librdmacm.so.1")?;
+    let filters = exports::check_versions(&library, &verbs.join("librdmacm.map"))?;
+    Ok(exports + filters)
+}
+
+/// Links `libitapi.so.2` and checks it. Returns the number of its exports.
+fn stage_it(workspace: &Workspace, archive: &Path, stage: &mut layout::Layout) -> Result<usize> {
+    let map = workspace.root().join("it-api/libitapi.map");
+    let linked = link::mapped_library(workspace, "libitapi.so.2", archive, &map);
+    let linked = linked.context("linking libitapi.so.2")?;
+    let library = stage.file(&linked, "lib/libitapi.so.2")?;
+    stage.link("libitapi.so.2", "lib/libitapi.so")?;
+    exports::check_loading(&library, "libitapi.so.2")?;
+    exports::check_imports(&library)?;
+    exports::check_versions(&library, &map)
 }
 
 /// The path of the stage, relative to the workspace's directory if it is inside.
@@ -109,7 +161,11 @@ fn shown(workspace: &Workspace) -> PathBuf {
 impl Staged {
     /// The number of single facts that were checked: one per exported symbol and soname.
     pub(crate) fn checks(&self) -> usize {
-        self.registry_exports + self.provider_exports + self.sonames
+        self.registry_exports
+            + self.provider_exports
+            + self.verbs_exports
+            + self.it_exports
+            + self.sonames
     }
 }
 

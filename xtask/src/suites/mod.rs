@@ -123,7 +123,8 @@ pub(crate) fn counted(job: Job) -> Result<Outcome> {
     judged(&job.run()?)
 }
 
-/// Counts the tests of a run; fails if a test failed, or if there was none.
+/// Counts the tests of a run; fails if a test failed, or if there was none. A run of which no test
+/// could run here is a step that could not run.
 pub(crate) fn judged(finished: &Finished) -> Result<Outcome> {
     let counts = Counts::of(&finished.text);
     if !finished.status.success() {
@@ -139,13 +140,18 @@ pub(crate) fn judged(finished: &Finished) -> Result<Outcome> {
             counts.failed
         );
     }
+    let lines = finished.text.lines();
+    let mut reasons = lines.filter_map(|line| line.strip_prefix(NOT_RUN));
+    if counts.passed == 0
+        && let Some(reason) = reasons.next()
+    {
+        return Ok(Outcome::NotRun(reason.to_owned()));
+    }
     ensure!(counts.passed > 0, "no test passed");
     let mut detail = Vec::new();
     if counts.ignored > 0 {
         detail.push(format!("{} ignored", counts.ignored));
     }
-    let lines = finished.text.lines();
-    let reasons = lines.filter_map(|line| line.strip_prefix(NOT_RUN));
     detail.extend(reasons.map(|why| format!("not run: {why}")));
     let detail = detail.join("; ");
     Ok(Outcome::passed_but(counts.passed, counts.not_run, detail))

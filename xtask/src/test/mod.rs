@@ -3,6 +3,7 @@
 //! A step passes, fails, or reports that it could not run here; every step has a line. The steps
 //! are in `steps.rs`.
 
+mod arm64;
 mod steps;
 
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use clap::Args;
 
 use crate::install;
 use crate::report::{Outcome, Report, timed};
-use crate::stage;
+use crate::stage::{self, Progress};
 use crate::workspace::Workspace;
 
 use self::steps::{STEPS, Step};
@@ -104,7 +105,9 @@ enum Staging {
 }
 
 fn stage_all(workspace: &Workspace, report: &mut Report) -> Staging {
-    if report.step("stage and exports", || stage::step(workspace)) {
+    if report.step("stage and exports", || {
+        stage::step(workspace, Progress::Kept)
+    }) {
         Staging::Done
     } else {
         Staging::Failed

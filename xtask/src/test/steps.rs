@@ -2,10 +2,11 @@
 
 use anyhow::{Context, Result, bail};
 
-use super::Options;
+use super::{Options, arm64};
+use crate::fuzz;
 use crate::install::{
-    CC, DAPLTEST, DTEST, DUMPCAP, IP, MAKE, NFT, NM, Need, OFA_HEADERS, PKG_CONFIG, PYTHON, STRACE,
-    TC, TSHARK, VALGRIND,
+    CC, CXX, DAPLTEST, DTEST, DUMPCAP, IBV_PINGPONG, IP, MAKE, NFT, NM, NSENTER, Need, OFA_HEADERS,
+    PERFTEST, PIP, PKG_CONFIG, PYTHON, RPING, STRACE, TC, TSHARK, VALGRIND, VERBS_HEADERS,
 };
 use crate::job::Job;
 use crate::package;
@@ -139,6 +140,7 @@ pub(super) const STEPS: &[Step] = &[
     Step::check("clippy", &[CC], clippy),
     Step::check("unit tests", &[CC], unit_tests),
     Step::check("docs", &[CC], docs),
+    Step::check("arm64", arm64::NEEDS, arm64::check),
     Step::check("suites are built", &[CC], build_suites),
     // An emulated machine uses one processor, and the suites leave as much unused.
     Step::check("guest", &[CC, NM, DAPLTEST, DTEST], guest)
@@ -153,6 +155,8 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite compliance", &[]).unstaged(),
     Step::suite("suite documents", &[CC, NM]),
     Step::suite("suite calls", &[CC, NM]),
+    // Debian's package contains OFA's library.
+    Step::suite("suite itapi", &[CC, NM, DTEST]),
     Step::suite("suite rust_api", BUILD),
     Step::suite("suite sdp", BUILD).apart(),
     Step::suite("suite sdp_hostile", BUILD),
@@ -168,6 +172,11 @@ pub(super) const STEPS: &[Step] = &[
     Step::check("suite programs", programs::NEEDS, suite_of_programs).on_stage(),
     Step::suite("suite ofa_headers", &[CC, OFA_HEADERS]).unstaged(),
     Step::suite("suite faults", &[CC, NM, VALGRIND]),
+    Step::suite("suite scarce", &[CC, NM]),
+    Step::suite(
+        "suite verbs",
+        &[CC, NM, IP, IBV_PINGPONG, PERFTEST, RPING, VERBS_HEADERS],
+    ),
     Step::suite("suite conformance", &[CC, NM, IP]),
     Step::suite("suite hostile_peer", &[CC, NM]),
     Step::suite("suite scale", &[CC, NM]),
@@ -177,6 +186,7 @@ pub(super) const STEPS: &[Step] = &[
         "suite debian_tools",
         &[CC, NM, DAPLTEST, DTEST, OFA_HEADERS],
     ),
+    Step::suite("suite mpi", &[CC, NM, IP, NSENTER, PYTHON, PIP]),
     Step::suite("suite ssp over TCP", BUILD).over_tcp(),
     Step::suite("suite calls over TCP", &[CC, NM]).over_tcp(),
     Step::suite("suite rust_api over TCP", BUILD).over_tcp(),
@@ -188,6 +198,7 @@ pub(super) const STEPS: &[Step] = &[
         &[CC, NM, DAPLTEST, DTEST, OFA_HEADERS],
     )
     .over_tcp(),
+    Step::check("fuzz", &[CC, CXX], fuzz_targets).on_stage(),
 ];
 
 const BUILD: &[Need] = &[CC, NM, PKG_CONFIG, VALGRIND];
@@ -272,6 +283,11 @@ fn suite_of_programs(workspace: &Workspace, options: &Options) -> Result<Outcome
     let outcome = judged(&finished)?;
     programs::PAGE.check(workspace, &finished.text, Scope::Whole)?;
     Ok(outcome)
+}
+
+/// Fuzzes every target for a short time, or for two minutes in full runs.
+fn fuzz_targets(workspace: &Workspace, options: &Options) -> Result<Outcome> {
+    fuzz::step(workspace, if options.full() { 120 } else { 2 })
 }
 
 /// Runs one suite, against the stage if it uses the stage.

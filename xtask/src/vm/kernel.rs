@@ -56,7 +56,7 @@ const SIW: &str = "siw";
 /// The packages for making and running the guest.
 const NEEDS: &[Need] = &[
     Need::new("qemu-system-x86_64", "qemu-system-x86"),
-    Need::new("/bin/busybox", "busybox-static"),
+    Need::new_static("/bin/busybox", "busybox-static"),
     Need::new("modprobe", "kmod"),
     Need::new("setsid", "util-linux"),
     Need::new("ip", "iproute2"),

@@ -27,7 +27,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 
-use crate::stage::{self, Progress};
+use crate::stage::{self, Form, Progress};
 use crate::table::{Action, Scope};
 use crate::workspace::Workspace;
 
@@ -139,7 +139,7 @@ fn run_job(workspace: &Workspace, options: &RunOptions) -> Result<ExitCode> {
 }
 
 fn make_table(workspace: &Workspace, options: &TableOptions) -> Result<ExitCode> {
-    println!("{}", stage::run(workspace, Progress::Shown)?);
+    println!("{}", stage::run(workspace, Progress::Shown, Form::Release)?);
     let extent = if options.quick {
         Extent::Quick
     } else {
@@ -160,7 +160,7 @@ fn make_table(workspace: &Workspace, options: &TableOptions) -> Result<ExitCode>
 }
 
 fn measure(workspace: &Workspace, options: &BenchOptions) -> Result<ExitCode> {
-    println!("{}", stage::run(workspace, Progress::Shown)?);
+    println!("{}", stage::run(workspace, Progress::Shown, Form::Release)?);
     let table = bench::run(workspace, options.rounds)?;
     println!("\n{table}");
     if options.write {

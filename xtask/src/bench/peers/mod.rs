@@ -12,7 +12,9 @@ mod runs;
 use anyhow::Result;
 use stack_tests::Stage;
 
+pub(super) use self::rows::Target;
 use self::rows::{Peer, ROWS, Row};
+pub(super) use self::runs::cpus;
 use self::runs::{Ours, Setup};
 use super::pairs::Spread;
 use crate::install::{self, Need};
@@ -219,7 +221,7 @@ fn one_line(why: &anyhow::Error) -> String {
     format!("{why:#}").replace('\n', " ")
 }
 
-fn shown(figure: f64) -> String {
+pub(super) fn shown(figure: f64) -> String {
     match figure {
         figure if figure.is_nan() => "-".into(),
         figure if figure < 10.0 => format!("{figure:.3}"),

@@ -57,9 +57,9 @@ pub(super) enum Figure {
     Rate,
 }
 
-/// The bound on the ratio of DAT's figure to a peer's.
+/// The bound on the ratio of DAT's figure to another implementation's.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Target {
+pub(in crate::bench) enum Target {
     /// Less is better.
     AtMost(f64),
     /// More is better.
@@ -161,7 +161,7 @@ impl Row {
 
 impl Target {
     /// True if a row with this ratio reaches the target.
-    pub(super) fn is_met(self, ratio: f64) -> bool {
+    pub(in crate::bench) fn is_met(self, ratio: f64) -> bool {
         match self {
             Self::AtMost(most) => ratio <= most,
             Self::AtLeast(least) => ratio >= least,
@@ -169,7 +169,7 @@ impl Target {
     }
 
     /// The text of the target.
-    pub(super) fn label(self) -> String {
+    pub(in crate::bench) fn label(self) -> String {
         match self {
             Self::AtMost(most) => format!("<= {most:.2}"),
             Self::AtLeast(least) => format!(">= {least:.2}"),

@@ -72,8 +72,6 @@ impl Setup {
         );
         let tool = self.env.stage.bin("dat-bench");
         let program = self.env.program(tool).args_line(&line);
-        // Without it, the tool uses its own registry, which has an adapter for each row.
-        let program = program.env_remove("DAT_OVERRIDE");
         ours(&program.spawn()?.finish(DEADLINE)?.success()?.text)
     }
 
@@ -197,7 +195,7 @@ fn pinned(cpu: usize, program: &str) -> Program {
 
 /// The processors that `dat-bench` chooses: of those that may be used, the first one for the
 /// server, the last one for the client.
-fn cpus() -> Result<(usize, usize)> {
+pub(in crate::bench) fn cpus() -> Result<(usize, usize)> {
     let set = sched_getaffinity(Pid::from_raw(0))?;
     let usable: Vec<usize> = (0..CpuSet::count())
         .filter(|cpu| set.is_set(*cpu).unwrap_or(false))

@@ -9,8 +9,6 @@
 mod rows;
 mod work;
 
-use std::fs;
-
 use anyhow::{Context, Result};
 use stack_tests::{OffloadProtocol, Stage};
 
@@ -49,14 +47,8 @@ pub(super) fn measure(workspace: &Workspace, stage: &Stage, quick: bool, word: &
         "which the median is with a probability of 0.95. Offloaded is by the {}.",
         protocol.name
     );
-    println!("The load of this machine is {} now.", load());
+    println!("The load of this machine is {} now.", super::load());
     Ok(())
-}
-
-/// The machine's load of the last minute.
-fn load() -> String {
-    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').next().unwrap_or_default().to_owned()
 }
 
 fn print_row(row: &Row, pairs: &Pairs) {
