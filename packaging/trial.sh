@@ -58,8 +58,8 @@ registry_of_dtest() {
 	file=$(readlink -f "$(LD_TRACE_LOADED_OBJECTS=1 dtest | sed -n 's/.*libdat2.so.2 => \([^ ]*\).*/\1/p')")
 	sum=$(md5sum < "$file" | cut -d ' ' -f 1)
 	for package in libdat2-rs libdapl2; do
-		list=/var/lib/dpkg/info/$package.md5sums
-		if [ -e "$list" ] && grep -q "^$sum .*/libdat2.so.2.0.0\$" "$list"; then
+		list=$(dpkg-query --control-path "$package" md5sums 2> /tmp/err) || continue
+		if grep -q "^$sum .*/libdat2.so.2.0.0\$" "$list"; then
 			echo "$package"
 		fi
 	done
