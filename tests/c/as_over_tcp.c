@@ -7,14 +7,18 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -333,6 +337,103 @@ static void joined_at_exit(void)
 	alarm(60);
 }
 
+static int last_client;
+
+static void *send_later(void *unused)
+{
+	(void)unused;
+	usleep(100000);
+	check(send(last_client, "later", 5, 0) == 5, "send");
+	return NULL;
+}
+
+static void kill_thread(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getpgid, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_THREAD),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = {.len = 4, .filter = code};
+
+	check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "PR_SET_NO_NEW_PRIVS");
+	check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0, "PR_SET_SECCOMP");
+	syscall(SYS_getpgid, 0);
+}
+
+static void end_first_thread(void)
+{
+	pthread_exit(NULL);
+}
+
+static void end_before_another(void)
+{
+	pthread_t later;
+
+	check(pthread_create(&later, NULL, send_later, NULL) == 0, "pthread_create");
+	pthread_exit(NULL);
+}
+
+static void *connect_client(void *unused)
+{
+	(void)unused;
+	last_client = connected();
+	return NULL;
+}
+
+/* The thread that connects: the first, or another one, which ends. */
+enum connector { by_first, by_another };
+
+/* Ends the first thread, and returns the status of its process. */
+static int status_of_client(void (*end)(void), enum connector connector)
+{
+	pthread_t other;
+	char got[9];
+	int listener = listening(), server, status;
+	ssize_t count, heard = 0;
+	pid_t client = fork();
+
+	if (client == 0) {
+		close(listener);
+		if (connector == by_first) {
+			connect_client(NULL);
+		} else {
+			check(pthread_create(&other, NULL, connect_client, NULL) == 0, "pthread_create");
+			check(pthread_join(other, NULL) == 0, "pthread_join");
+		}
+		check(send(last_client, "said", 4, 0) == 4, "send");
+		end();
+		_exit(99);
+	}
+	server = accept(listener, NULL, NULL);
+	check(server >= 0 && recv(server, got, 4, MSG_WAITALL) == 4, "recv");
+	/* An end or a reset follows the bytes of all threads. */
+	while ((count = recv(server, got, sizeof got, 0)) > 0)
+		heard += count;
+	check(heard == (end == end_before_another ? 5 : 0), "the bytes of the other thread");
+	/* A process that stays fails the test. */
+	alarm(60);
+	check(waitpid(client, &status, 0) == client, "waitpid");
+	close(listener);
+	close(server);
+	return status;
+}
+
+/* A process ends with the last thread of its program, and as the first thread has ended. */
+static void last_thread(void)
+{
+	for (int connector = by_first; connector <= by_another; connector++) {
+		int status = status_of_client(kill_thread, connector);
+
+		check(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS, "killed");
+		status = status_of_client(end_first_thread, connector);
+		check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "ended");
+		status = status_of_client(end_before_another, connector);
+		check(WIFEXITED(status) && WEXITSTATUS(status) == 0, "ended before another");
+	}
+}
+
 int main(int count, char **words)
 {
 	const char *wanted = count > 1 ? words[1] : "";
@@ -345,6 +446,8 @@ int main(int count, char **words)
 		nothing_received();
 	else if (!strcmp(wanted, "handler_ends"))
 		handler_ends();
+	else if (!strcmp(wanted, "last_thread"))
+		last_thread();
 	else if (!strcmp(wanted, "joined_at_exit"))
 		joined_at_exit();
 	else

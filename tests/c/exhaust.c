@@ -127,6 +127,28 @@ static void descriptors_accept(void)
 	pair_close(&pair);
 }
 
+/* Waits on EVDs that have never waited, without a descriptor. */
+static void descriptors_wait(void)
+{
+	struct pair pair;
+	DAT_EVENT event;
+	DAT_COUNT more;
+	double start;
+
+	pair_open(&pair);
+	pair_connect(&pair);
+	allow_descriptors(0);
+	for (unsigned seed = 1; seed < 100; seed++)
+		one_message(&pair, seed);
+	start = cpu_seconds();
+	expect(DAT_GET_TYPE(dat_evd_wait(pair.passive.async_evd, 500000, 1, &event, &more)) ==
+	       DAT_TIMEOUT_EXPIRED);
+	expect(cpu_seconds() - start < 0.25);
+	allow_all_descriptors();
+	pair_disconnect(&pair);
+	pair_close(&pair);
+}
+
 /* ---- memory ---- */
 
 /* The memory that the process has allocated to leave none, as a list. */
@@ -342,6 +364,7 @@ static const struct trial trials[] = {
 	{ "descriptors-open", descriptors_open },
 	{ "descriptors-connect", descriptors_connect },
 	{ "descriptors-accept", descriptors_accept },
+	{ "descriptors-wait", descriptors_wait },
 	{ "memory-create", memory_create },
 	{ "memory-open", memory_open },
 	{ "memory-post", memory_post },

@@ -46,9 +46,52 @@ impl CProgram {
         build(&source(name), name, |compiler| compiler)
     }
 
+    /// Compiles `tests/c/<name>.c` and links it with `library` of the directory `dir`, without the
+    /// headers and library of dat-rs.
+    pub fn compile_with_library(name: &str, dir: &Path, library: &str) -> Result<Self> {
+        build(&source(name), name, |compiler| {
+            compiler.arg("-L").arg(dir).arg(format!("-l{library}"))
+        })
+    }
+
+    /// Compiles `tests/c/<name>.c` to a shared library.
+    pub fn compile_shared(name: &str) -> Result<Self> {
+        build(&source(name), name, |compiler| {
+            compiler.args_line("-shared -fPIC")
+        })
+    }
+
+    /// Compiles `tests/c/<name>.c` with the staged `it_api.h` and links it with `-litapi`.
+    pub fn compile_with_itapi(stage: &Stage, name: &str) -> Result<Self> {
+        Self::compile_with_itapi_as(stage, name, "c", "")
+    }
+
+    /// As [`CProgram::compile_with_itapi`] in a language, `c` or `c++`, with more options.
+    pub fn compile_with_itapi_as(
+        stage: &Stage,
+        name: &str,
+        language: &str,
+        options: &str,
+    ) -> Result<Self> {
+        build_as(language, &source(name), name, |compiler| {
+            compiler
+                .args_line(options)
+                .arg("-I")
+                .arg(stage.include())
+                .arg("-L")
+                .arg(stage.lib())
+                .arg("-litapi")
+        })
+    }
+
     /// Compiles against the headers and the library of the system, which are OFA's.
     pub fn compile_with_ofa(source: &Path, name: &str) -> Result<Self> {
         build(source, name, |compiler| compiler.arg("-ldat2"))
+    }
+
+    /// Compiles `tests/c/<name>.c` against the headers and the library of rdma-core.
+    pub fn compile_with_verbs(name: &str) -> Result<Self> {
+        build(&source(name), name, |compiler| compiler.arg("-libverbs"))
     }
 
     /// The executable.
@@ -63,14 +106,32 @@ fn source(name: &str) -> PathBuf {
 }
 
 fn build(source: &Path, name: &str, with: impl FnOnce(Program) -> Program) -> Result<CProgram> {
+    build_as("c", source, name, with)
+}
+
+fn build_as(
+    language: &str,
+    source: &Path,
+    name: &str,
+    with: impl FnOnce(Program) -> Program,
+) -> Result<CProgram> {
     let dir = TempDir::with_prefix("dat-c-")?;
     let file = dir.path().join(name);
     let sanitizer = Sanitizer::chosen();
     let compiler = compiler()
-        .args_line("-std=gnu11 -O1 -g -Wall -Wextra -Werror -pthread")
+        .args_line("-O1 -g -Wall -Wextra -Werror -pthread")
+        .args_line(match language {
+            "c" => "-std=gnu11",
+            _ => "-std=gnu++11",
+        })
         .args_line(sanitizer.flags());
     // Libraries come after the sources that use them.
-    let compiler = compiler.arg("-o").arg(&file).arg(source);
+    let compiler = compiler.arg("-o").arg(&file);
+    let compiler = compiler
+        .arg("-x")
+        .arg(language)
+        .arg(source)
+        .args_line("-x none");
     with(compiler).named("cc").run(COMPILE_TIME)?;
     sanitizer.wrap(&file)?;
     Ok(CProgram { _dir: dir, file })

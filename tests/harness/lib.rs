@@ -16,6 +16,7 @@
 //! - [`ofa_tools`] runs command lines of OFA's programs.
 //! - [`Capture`] records the packets and decodes them with an independent program.
 //! - [`OpsRun`] starts programs under `opsrun`, with one of the [`OffloadProtocol`]s.
+//! - [`IntelMpi`] starts the ranks of MPI programs.
 //! - [`SdpTraces`] checks every SDP message of a test.
 //! - [`TcpMade`] counts the connections of the kernel's TCP, as evidence that a connection was not
 //!   TCP.
@@ -34,6 +35,7 @@ mod capture;
 pub mod frame_writer;
 mod full;
 mod in_process;
+mod intel_mpi;
 mod net_space;
 mod not_run;
 pub mod ofa_tools;
@@ -62,6 +64,7 @@ pub use c_program::CProgram;
 pub use capture::{Capture, CaptureFile, Decoded};
 pub use full::is_full;
 pub use in_process::{await_end_of_stack_threads, load_staged, load_staged_sdp};
+pub use intel_mpi::IntelMpi;
 pub use net_space::NetSpace;
 pub use not_run::not_run;
 pub use ops_run::{Offload, OffloadProtocol, OpsRun};
@@ -76,6 +79,6 @@ pub use stack_env::StackEnv;
 pub use stage::Stage;
 pub use tcp_made::TcpMade;
 pub use tree::tree;
-pub use trial::passes;
+pub use trial::{check_trials, passes};
 pub use turns::let_others_run;
 pub use veth::Veth;

@@ -73,7 +73,10 @@ impl StackEnv {
             .env_remove("LD_PRELOAD");
         match &self.library_path {
             Some(path) => program.env("LD_LIBRARY_PATH", path),
-            None => program.env_remove("LD_LIBRARY_PATH"),
+            // A name without a directory is searched by the loader alone.
+            None => program
+                .env_remove("LD_LIBRARY_PATH")
+                .env("DAT_LIBRARY", "libdat2.so.2"),
         }
     }
 }

@@ -70,7 +70,7 @@ impl Veth {
         }
         let veth = Self { far: new_space()? };
         let (near, far) = (Self::NEAR, Self::FAR);
-        let into = format!("/proc/{}/fd/{}", std::process::id(), veth.far.as_raw_fd());
+        let into = veth.far_network();
         ip(&format!(
             "link add {near} mtu 1500 type veth peer name {far} mtu 1500 netns {into}"
         ))
@@ -125,6 +125,11 @@ impl Veth {
             ensure!(Instant::now() < end, "{device} has no routes:\n{shown}");
             thread::sleep(RETRY_INTERVAL);
         }
+    }
+
+    /// The path of the second network, for programs such as `nsenter`.
+    pub fn far_network(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.far.as_raw_fd())
     }
 
     /// Makes the program of a [`Command`] run at the far end.

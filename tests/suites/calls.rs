@@ -1,56 +1,17 @@
-//! The calls of DAT 2.0 that OFA's library declares and does not support. Each is tested end to end
-//! by a C program with both ends of a connection, over the staged libraries. The programs are
-//! `tests/c/calls_*.c`; each trial of a program is one test here.
+//! The calls of DAT 2.0 that OFA's library declares and does not support, and calls that OFA's
+//! providers tolerate. Each is tested end to end by a C program with both ends of a connection,
+//! over the staged libraries. The programs are `tests/c/calls_*.c`; each trial of a program is one
+//! test here.
 
-use std::collections::BTreeSet;
+use stack_tests::trials;
 
-use anyhow::{Result, ensure};
-use stack_tests::{CProgram, DEADLINE, StackEnv, Stage};
-
-/// Fails if the trials of a program differ from `trials`, for which there are tests.
-fn check_trials(program: &str, trials: &[&str]) -> Result<()> {
-    let stage = Stage::find()?;
-    let file = CProgram::compile(&stage, program)?;
-    let finished = StackEnv::at(stage)?.program(file.file()).run(DEADLINE)?;
-    let named = finished
-        .text
-        .lines()
-        .filter_map(|line| line.strip_prefix("TRIAL "));
-    let named: BTreeSet<&str> = named.collect();
-    let wanted: BTreeSet<&str> = trials.iter().copied().collect();
-    ensure!(
-        named == wanted,
-        "{program} has {named:?}, tests have {wanted:?}"
-    );
-    Ok(())
-}
-
-/// Declares a test for each trial of a program, and a test that checks that no trial is missing.
-macro_rules! trials {
-    ($program:ident: $($test:ident = $trial:literal,)+) => {
-        mod $program {
-            #[test]
-            fn every_trial_is_a_test() -> anyhow::Result<()> {
-                super::check_trials(stringify!($program), &[$($trial),+])
-            }
-
-            $(
-                #[test]
-                fn $test() -> anyhow::Result<()> {
-                    stack_tests::passes(stringify!($program), $trial)
-                }
-            )+
-        }
-    };
-}
-
-trials! { calls_connect:
+trials! { compile => calls_connect:
     no_listener_remains_after_a_common_service_point = "common-service-point-gone",
     the_receives_that_an_endpoint_holds_are_counted = "recv-query",
     an_endpoint_reports_its_state_and_idleness = "status",
 }
 
-trials! { calls_memory:
+trials! { compile => calls_memory:
     a_window_for_one_endpoint_is_closed_to_others = "window-for-ep",
     a_send_invalidates_a_window_and_notifies_the_receiver = "send-with-invalidate",
     a_region_of_a_region_has_rights_of_its_own = "region-of-region",
@@ -58,7 +19,7 @@ trials! { calls_memory:
     shared_memory_is_registered_by_every_process_that_maps_it = "shared-memory",
 }
 
-trials! { calls_events:
+trials! { compile => calls_events:
     a_descriptor_shows_a_trigger = "cno-descriptor",
     an_agent_is_called_once_for_a_trigger = "cno-agent",
     an_unsignalled_event_waits_for_another_one = "unsignalled",
@@ -67,7 +28,7 @@ trials! { calls_events:
     a_signal_handler_ends_a_wait_for_completions = "interrupted",
 }
 
-trials! { calls_srq:
+trials! { compile => calls_srq:
     the_low_watermark_is_reported_once = "low-watermark",
     the_high_watermarks_notify_and_break_the_connection = "high-watermarks",
     an_endpoint_reports_its_last_receive = "last-receive",
@@ -75,7 +36,15 @@ trials! { calls_srq:
     the_soft_watermark_can_be_set_by_attributes = "soft-watermark-attribute",
 }
 
-trials! { calls_extension:
+trials! { compile => calls_extension:
     counters_are_stopped_and_started = "stop-counters",
     an_adapter_is_queried_without_being_opened = "open-query",
+}
+
+trials! { compile => calls_tolerated:
+    endpoints_without_evds_for_completions_connect = "without-evds",
+    a_remote_segment_needs_no_length = "without-length",
+    a_segment_list_may_be_unaligned = "unaligned-list",
+    completions_that_are_not_taken_fill_the_queues_of_their_endpoint = "full-queues",
+    a_message_waits_for_its_receive = "late-receives",
 }

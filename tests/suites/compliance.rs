@@ -1,6 +1,7 @@
 //! Every sentence that states a behaviour is covered by an existing test, or has a reason why not.
 //! The sentences come from the iWARP Transport Specific Extensions for DAT 2.0, sections 3.1.1 to
-//! 3.1.4, from DAT 2.0 itself, and from the requirements on the offload switch.
+//! 3.1.4, from DAT 2.0 itself, from the requirements on the offload switch, and from the OpenRDMA
+//! software architecture.
 //!
 //! The sentences are rows of tables in pages of `docs`.
 
@@ -35,7 +36,12 @@ const OFFLOAD: List = List {
     sections: &["requirement", "need"],
 };
 
-const LISTS: [List; 3] = [EXTENSIONS, CALLS, OFFLOAD];
+const ARCHITECTURE: List = List {
+    page: "docs/openrdma.md",
+    sections: &["1", "2", "3", "4", "5"],
+};
+
+const LISTS: [List; 4] = [EXTENSIONS, CALLS, OFFLOAD, ARCHITECTURE];
 
 /// The functions that `libdat2.so.2` exports.
 const EXPORTS: &str = "dat-api/libdat2/exports.txt";
@@ -160,7 +166,8 @@ fn files_of(modules: &[&str]) -> Vec<PathBuf> {
 }
 
 /// Returns true if `text` has a test `name`: a test function, a trial of module `module`, a script,
-/// a function for each offload protocol, a table whose rows are tests, or a row of such a table.
+/// a function for each offload protocol, a function that makes trials, a table whose rows are
+/// tests, or a row of such a table.
 fn has_test(text: &str, module: &str, name: &str) -> bool {
     let row = format!("const {name}: (&str, &str) = (");
     if text.lines().any(|line| line.starts_with(&row)) {
@@ -176,17 +183,19 @@ fn has_test(text: &str, module: &str, name: &str) -> bool {
     }
     let (head, trial) = (format!("fn {name}("), format!("{name} = \""));
     let of_protocol = format!("{head}protocol: &'static OffloadProtocol)");
-    let module = format!("trials! {{ {module}:");
+    let makes = [") -> Trial {", ") -> Vec<Trial> {"].map(|returns| format!("{head}{returns}"));
+    let module = format!(" {module}:");
     let (mut is_test, mut in_module) = (false, false);
     for line in text.lines() {
         if line.starts_with("trials! {") {
-            in_module = line == module;
+            in_module = line.ends_with(&module);
         }
         in_module |= line.ends_with("= scripts! {");
         let line = line.trim_start();
         if line.starts_with(&head) && is_test
             || line.starts_with(&trial) && in_module
             || line.contains(&of_protocol)
+            || makes.iter().any(|makes| line.ends_with(makes))
         {
             return true;
         }

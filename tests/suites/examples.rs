@@ -1,13 +1,15 @@
 //! The examples, built and run by the documented commands: the conversion of a connection with each
 //! language at each end and with each outcome, and the small examples over loopback; and the
-//! compiler flags of `pkg-config`, with which they are built.
+//! compiler flags of `pkg-config`, with which they are built; and `dat-bench` between two networks.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use stack_tests::{
-    DEADLINE, Finished, IA_NAME, Program, StackEnv, Stage, c_examples, make_c_examples, rows,
+    DEADLINE, Finished, IA_NAME, Program, StackEnv, Stage, Veth, c_examples, make_c_examples, rows,
 };
 
 const ADDRESS: &str = "127.0.0.1:4711";
@@ -172,6 +174,7 @@ pairs! {
     srq(3): "served 3 clients from one queue", "the server says \"welcome\"";
     poll(1): "4 messages in all", "sent four messages";
     csp(1): "found you by address and port", "";
+    itapi(1): "answered 1000 messages", "the number is 1000 after 1000 round trips";
     rsp(1): "the client says \"thank you\"", "the server answers \"this way\"";
     extension(1): "immediate data 0x600dcafe; the word is 7, and the client wrote \"hello\"",
         "now it is 7";
@@ -241,7 +244,6 @@ fn every_example_is_run() -> Result<()> {
 fn the_short_examples_run() -> Result<()> {
     let env = StackEnv::new()?;
     for (name, final_message) in rows! {
-        "tutorial", "server: received by RDMA: hello over RDMA";
         "send-recv", "100 round trips of 64 bytes";
         "rdma", "wrote and read 1048576 bytes of the peer";
         "srq-server", "4 clients shared 16 receives";
@@ -261,6 +263,111 @@ fn the_short_examples_run() -> Result<()> {
             .prints(final_message)?;
     }
     Ok(())
+}
+
+/// The two terminals of `docs/tutorial.md`, whose output the page has.
+#[test]
+fn the_tutorial_prints_what_its_page_says() -> Result<()> {
+    let env = StackEnv::new()?;
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/tutorial.md"))?;
+    let shown = |end: &str| {
+        let lines = page.lines().filter(|line| line.starts_with(end));
+        lines.map(|line| format!("{line}\n")).collect::<String>()
+    };
+    let start = |role: &str| {
+        let program = env.program(env.stage.example("tutorial"));
+        let line = format!("{role} {ADDRESS} {IA_NAME}");
+        program.args_line(&line).named(role).spawn()
+    };
+    let refused = start("connect")?.finish(DEADLINE)?;
+    ensure!(!refused.status.success());
+    refused.prints(&format!("nothing listens on {ADDRESS}"))?;
+    let server = start("listen")?;
+    env.net
+        .wait_for_listener(PORT, DEADLINE)
+        .with_context(|| server.text())?;
+    let client = start("connect")?.finish(DEADLINE)?.success()?;
+    let server = server.finish(DEADLINE)?.success()?;
+    ensure!(client.text == shown("client: "), "{}", client.text);
+    ensure!(server.text == shown("server: "), "{}", server.text);
+    Ok(())
+}
+
+#[test]
+fn a_program_for_stds_sockets_runs_over_sdp() -> Result<()> {
+    let env = StackEnv::new()?;
+    let program = env.program(env.stage.example("drop-in"));
+    let text = "1000 lines by std's methods over SDP";
+    program.run(DEADLINE)?.prints(text)?;
+    Ok(())
+}
+
+/// A measurement between two hosts: two networks, and a cable in between.
+#[test]
+fn dat_bench_measures_between_two_hosts() -> Result<()> {
+    let env = StackEnv::new()?;
+    let Some(veth) = Veth::create(&env.net)? else {
+        stack_tests::not_run("no right to make network namespaces");
+        return Ok(());
+    };
+    let tool = |args: &str| env.program(env.stage.bin("dat-bench")).args_line(args);
+    let server = tool("--server").in_network_of(&veth)?.spawn()?;
+    server.wait_for("serving on", DEADLINE)?;
+    let files = tempfile::tempdir()?;
+    let [json, csv] = ["out.json", "out.csv"].map(|name| files.path().join(name));
+    let short = format!("{} --rounds 1 --sample-ms 5", Veth::FAR_V4);
+    // A client that is no client is refused, and the server serves the next one.
+    let mut stranger = veth_stranger()?;
+    let client = tool(&format!("{short} -s 8,4096"))
+        .args_line("--json")
+        .arg(&json)
+        .args_line("--csv")
+        .arg(&csv);
+    let client = client.run(DEADLINE).with_context(|| server.text())?;
+    for text in [
+        "send-ping: latency in usec, half a round trip",
+        "99.9%",
+        "read: bandwidth",
+        "BW peak",
+    ] {
+        client.clone().prints(text)?;
+    }
+    let rows = fs::read_to_string(&csv)?;
+    ensure!(rows.lines().count() == 1 + 6 * 2, "{rows}");
+    ensure!(
+        rows.contains("\nwrite:4096:16@network,write,4096,16,network,dat,GB/s,"),
+        "{rows}"
+    );
+    let text = fs::read_to_string(&json)?;
+    ensure!(
+        text.ends_with("], \"complete\": true}\n") && text.contains("\"p99_9\""),
+        "{text}"
+    );
+    for (options, printed) in rows! {
+        "--bidirectional", "DAT, read-bidirectional: bandwidth";
+        "--one-way", "DAT, read: bandwidth";
+        "--cases sdp-ping:64:1,sdp-write:65536:1", "SDP, sdp-write: bandwidth";
+    } {
+        let client = tool(&format!("{short} {options}")).run(DEADLINE);
+        client.with_context(|| server.text())?.prints(printed)?;
+    }
+    let refused = tool(&format!("{short} --cases idle-ep:1:1"))
+        .spawn()?
+        .finish(DEADLINE)?;
+    ensure!(!refused.status.success());
+    refused.prints("only latency and bandwidth are measured between hosts")?;
+    stranger.read_to_string(&mut String::new())?;
+    server.wait_for("no client of dat-bench", DEADLINE)?;
+    let alone = tool("192.0.2.1").spawn()?.finish(DEADLINE)?;
+    alone.prints("where `dat-bench --server` runs")?;
+    Ok(())
+}
+
+/// A connection to the server of `dat-bench` that sends a line of another protocol.
+fn veth_stranger() -> Result<TcpStream> {
+    let mut socket = TcpStream::connect((Veth::FAR_V4, 18515))?;
+    socket.write_all(b"GET / HTTP/1.1\r\n\r\n")?;
+    Ok(socket)
 }
 
 #[test]

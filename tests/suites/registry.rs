@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use stack_tests::{
-    CProgram, IA_NAME, Program, Registry, SOFTWARE, StackEnv, adapter_line, not_run,
+    CProgram, IA_NAME, Program, Registry, SOFTWARE, StackEnv, adapter_line, is_full, not_run,
 };
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -52,6 +52,20 @@ fn a_listed_adapter_opens_and_closes() -> Result<()> {
         .run(DEADLINE)?
         .prints("RETURN dat_ia_open 0x00000000")?
         .prints("RETURN dat_ia_close 0x00000000")?;
+    Ok(())
+}
+
+#[test]
+fn adapters_of_this_host_open_although_a_file_lists_others() -> Result<()> {
+    let consumer = Consumer::new()?;
+    let registry = Registry::with_text(&adapter_line("other", "/no/such/lib.so", ""))?;
+    for name in ["iwarp-lo", "127.0.0.1"] {
+        let program = consumer.with(&registry).args_line("open").arg(name);
+        program
+            .run(DEADLINE)?
+            .prints("RETURN dat_ia_open 0x00000000")?
+            .prints("RETURN dat_ia_close 0x00000000")?;
+    }
     Ok(())
 }
 
@@ -368,4 +382,58 @@ fn our_registry_loads_the_provider_of_ofa() -> Result<()> {
     ensure!(!opened.text.contains("0x800a"), "{}", opened.tail());
     opened.prints("RETURN dat_ia_open 0x")?;
     Ok(())
+}
+
+/// The C library keeps 512 bytes of each thread's memory for the thread-local values of libraries
+/// that are loaded late. Without room there a thread allocates them, and ends the process if there
+/// is no memory.
+#[test]
+fn libraries_that_are_loaded_late_use_the_memory_of_threads() -> Result<()> {
+    let env = StackEnv::new()?;
+    let program = CProgram::compile_plain("late_loading")?;
+    let user = CProgram::compile_shared("tls_user")?;
+    let library = |name: &str| env.stage.lib().join(name);
+    let registry = library("libdat2.so.2");
+    let providers = [SOFTWARE, "libdapl-ib.so.2"].map(library);
+    let [soft, verbs] = [&providers[0], &providers[1]];
+    let user = user.file();
+    for libraries in [
+        vec![&registry, soft],
+        vec![soft, &registry],
+        vec![&registry, verbs],
+        vec![&registry, soft, verbs],
+    ] {
+        let libraries: Vec<&Path> = libraries.into_iter().map(|it| it.as_path()).collect();
+        for at in 0..=libraries.len() {
+            let mut order = libraries.clone();
+            order.insert(at, user);
+            let mut run = env.program(program.file());
+            for library in order {
+                run = run.arg(library);
+            }
+            let finished = run.run(DEADLINE)?.prints("PASSED")?;
+            // A program with two providers has room for one of them.
+            let allocated = finished.text.matches("ALLOCATED").count();
+            ensure!(allocated <= libraries.len() - 2, "{}", finished.text);
+        }
+    }
+    Ok(())
+}
+
+/// Other threads open adapters and read the registry at the moment of each fork, and hold locks
+/// that nobody would release in the child.
+#[test]
+fn the_child_of_a_fork_opens_an_adapter() -> Result<()> {
+    let env = StackEnv::new()?;
+    let program = CProgram::compile(&env.stage, "forks")?;
+    let line = |name| adapter_line(name, env.stage.provider().display(), "lo 0");
+    let registry = Registry::with_text(&(line("one") + &line("two")))?;
+    let children = if is_full() { 2_000 } else { 100 };
+    env.program_with(program.file(), registry.file())
+        .args_line(&format!("{children} one two"))
+        .spawn()?
+        .finish(DEADLINE * 10)?
+        .success()?
+        .prints("PASSED")
+        .map(drop)
 }

@@ -20,7 +20,7 @@ use dat_api::{
     AsyncKind, CompletionFlags, ConnectionKind, Cr, Ep, EpState, Event, Library, Privileges, Psp,
     Region, Rsp, Srq, Ssp,
 };
-use stack_tests::{carrier_params, until};
+use stack_tests::{IA_NAME, StackEnv, carrier_params, until};
 
 const WAIT: Option<Duration> = Some(DEADLINE);
 const LEN: usize = 64;
@@ -125,6 +125,90 @@ fn reserve(node: &Node, ep: &Ep) -> Result<(Rsp, u64)> {
         }
     }
     bail!("no qualifier is free")
+}
+
+/// OFA's library may be the one that the loader finds.
+#[test]
+fn a_program_of_the_stage_finds_the_library_next_to_it() -> Result<()> {
+    let env = StackEnv::new()?;
+    let library = env.stage.lib().join(dat_api::LIBRARY_NAME).canonicalize()?;
+    let datinfo = env.program(env.stage.bin("datinfo").canonicalize()?);
+    datinfo
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove(dat_api::LIBRARY_ENV)
+        .arg("-v")
+        .run(DEADLINE)?
+        .prints(&format!(
+            "registry library  {}",
+            library.with_file_name(dat_api::LIBRARY_NAME).display()
+        ))?
+        .prints(IA_NAME)?;
+    Ok(())
+}
+
+#[test]
+fn a_program_that_finds_no_adapter_is_told_how_to_name_one() -> Result<()> {
+    let env = StackEnv::new()?;
+    let example = env.program(env.stage.example("send-recv"));
+    let finished = example.env("DAT_OVERRIDE", "/no/such/file").spawn()?;
+    let finished = finished.finish(DEADLINE)?;
+    ensure!(!finished.status.success());
+    finished
+        .prints("DAT_PROVIDER_NOT_FOUND")?
+        .prints("no usable dat.conf line has this IA name")?;
+    Ok(())
+}
+
+/// Both ends of a connection convert it at the same time, each with a node of its own.
+#[test]
+fn both_ends_convert_a_connection_by_one_call() -> Result<()> {
+    let _turn = turn();
+    let _loaded = Node::new()?;
+    let (one, other) = pair()?;
+    let convert = move |socket| -> Result<dat_api::RdmaStream> {
+        let node = dat_api::Node::open(IA_NAME)?;
+        Ok(dat_api::convert_on(&node, socket)?)
+    };
+    let there = std::thread::spawn(move || convert(other));
+    let here = convert(one)?;
+    let there = there.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+    for round in 0..3 * dat_api::WINDOW {
+        let message = vec![round as u8; round * 100];
+        here.send(&message)?;
+        ensure!(there.receive(WAIT)? == Some(message.clone()), "{round}");
+        there.send(&message)?;
+        ensure!(here.receive(WAIT)? == Some(message), "{round}");
+    }
+    ensure!(here.send(&[0; dat_api::MESSAGE_MAX + 1]).is_err());
+    here.close()?;
+    ensure!(there.receive(WAIT)?.is_none());
+    Ok(())
+}
+
+/// The other end has no adapter: both get their sockets back, at the same place of the stream.
+#[test]
+fn a_connection_that_is_not_converted_stays_a_tcp_connection() -> Result<()> {
+    use std::io::{Read as _, Write as _};
+    let _turn = turn();
+    let _loaded = Node::new()?;
+    let (one, mut other) = pair()?;
+    let there = std::thread::spawn(move || -> Result<()> {
+        let mut hello = [0; 16];
+        other.read_exact(&mut hello)?;
+        // The hello of an end that cannot do RDMA.
+        hello[7] = 0;
+        other.write_all(&hello)?;
+        other.write_all(b"still TCP")?;
+        Ok(())
+    });
+    let node = dat_api::Node::open(IA_NAME)?;
+    let failed = dat_api::convert_on(&node, one).err().context("converted")?;
+    let text = failed.to_string();
+    ensure!(text.contains("the other end cannot do RDMA"), "{text}");
+    let mut text = [0; 9];
+    failed.socket.context("no socket")?.read_exact(&mut text)?;
+    ensure!(&text == b"still TCP");
+    there.join().map_err(|_| anyhow::anyhow!("a panic"))?
 }
 
 #[test]

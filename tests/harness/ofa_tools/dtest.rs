@@ -40,7 +40,7 @@ const FAULTS: &[ToolsFault] = &[
     },
     ToolsFault {
         options: "-b 0 -W -B 10",
-        end: End::Prints("ERROR: dat_rdma_write() DAT_LENGTH_ERROR"),
+        end: End::Prints("ERROR rdma_write: status=0x4"),
         why: "the ping-pong writes its first byte into the peer's buffer of 0 bytes",
     },
 ];

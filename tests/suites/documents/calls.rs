@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
 
+use stack_tests::Stage;
+
 use crate::{agree, files, read, words, workspace};
 
 const PAGES: &str = "docs/calls";
@@ -86,6 +88,17 @@ fn every_page_is_in_the_table_of_contents() -> Result<()> {
             contents.contains(&format!("]({page})")),
             "{page} is not in the contents"
         );
+    }
+    Ok(())
+}
+
+#[test]
+fn every_call_has_a_manual_page() -> Result<()> {
+    let pages = Stage::find()?.root().join("share/man/man3");
+    for call in described()?.into_values().flatten() {
+        let page = read(&pages.join(format!("{call}.3")))?;
+        let is_page = page.contains(".SH SYNOPSIS") || page.starts_with(".so man3/");
+        ensure!(is_page, "{call}: {page}");
     }
     Ok(())
 }

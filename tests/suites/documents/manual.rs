@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use stack_tests::{DEADLINE, Program, Stage};
 
-use crate::{agree, read, words, workspace};
+use crate::{agree, files, read, words, workspace};
 
-const TOOLS: [&str; 5] = [
+const TOOLS: [&str; 6] = [
     "datinfo",
     "dat-bench",
     "dat-conformance",
     "opsrun",
     "sdp-checker",
+    "verbsrun",
 ];
 
 /// The text of a page that is maintained manually.
@@ -99,7 +100,7 @@ fn every_completion_has_the_options_of_the_help() -> Result<()> {
             for option in options(&help) {
                 let name = option.trim_start_matches('-');
                 let known = script.contains(&option) || script.contains(&format!("-l {name}"));
-                anyhow::ensure!(known, "{file} does not know {option}");
+                ensure!(known, "{file} does not know {option}");
             }
         }
     }
@@ -123,5 +124,39 @@ fn every_setting_of_a_provider_is_in_dat_conf_5_and_the_reverse() -> Result<()> 
         let documented = items(section(&page, heading)?);
         agree("settings", &documented, &keys.collect())?;
     }
+    Ok(())
+}
+
+#[test]
+fn every_page_is_formatted_without_a_warning() -> Result<()> {
+    if Program::new("groff")
+        .args_line("--version")
+        .spawn()
+        .is_err()
+    {
+        stack_tests::not_run("groff is missing; the package groff-base has it");
+        return Ok(());
+    }
+    let man = Stage::find()?.root().join("share/man");
+    let pages =
+        ["1", "3", "5", "7"].map(|section| files(&man.join(format!("man{section}")), section));
+    let mut count = 0;
+    for pages in pages {
+        for page in pages? {
+            let groff = Program::new("groff")
+                .args_line("-man -ww -z -Tutf8")
+                .arg(&page);
+            // Links are relative to the directory of all pages.
+            let finished = groff.current_dir(&man).run(DEADLINE)?;
+            ensure!(
+                finished.text.is_empty(),
+                "{}: {}",
+                page.display(),
+                finished.text
+            );
+            count += 1;
+        }
+    }
+    ensure!(count > 100, "only {count} pages");
     Ok(())
 }

@@ -26,12 +26,58 @@ fn the_code_of_the_tutorial_is_that_of_its_program() -> Result<()> {
 }
 
 #[test]
-fn each_document_is_in_the_index() -> Result<()> {
-    let index = read(&workspace("docs/README.md"))?;
+fn each_document_is_in_one_index() -> Result<()> {
+    let users = read(&workspace("docs/README.md"))?;
+    let developers = read(&workspace("CONTRIBUTING.md"))?;
     for entry in std::fs::read_dir(workspace("docs"))? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        let is_listed = name == "README.md" || index.contains(&format!("]({name}"));
-        ensure!(is_listed, "docs/README.md has no link to {name}");
+        let links = [format!("]({name})"), format!("](docs/{name})")];
+        let is_listed = [users.contains(&links[0]), developers.contains(&links[1])];
+        // The fragments of manual pages are no documents: the stage has the pages.
+        let is_part = ["README.md", "man", "calls"].contains(&&*name);
+        ensure!(
+            is_part || is_listed[0] != is_listed[1],
+            "docs/README.md and CONTRIBUTING.md have {is_listed:?} links to {name}"
+        );
+    }
+    Ok(())
+}
+
+/// The headings and the names of the parts are those of the demo, whose figures change from run to
+/// run.
+#[test]
+fn the_readme_shows_the_output_of_the_demo() -> Result<()> {
+    let readme = read(&workspace("README.md"))?;
+    let source = read(&workspace("xtask/src/demo.rs"))?;
+    // Long texts are continued on the next line.
+    let source: String = source.split("\\\n").map(str::trim_start).collect();
+    let shown = readme.split("output of the demo: begin").nth(1);
+    let shown = shown.and_then(|rest| rest.split("output of the demo: end").next());
+    let lines: Vec<&str> = shown.unwrap_or_default().lines().collect();
+    let mut checked = 0;
+    for line in &lines {
+        let part = match line.strip_prefix("  ok   ") {
+            Some(step) => step.split("  ").next(),
+            None => Some(*line).filter(|line| line.ends_with("):") || line.ends_with("ends:")),
+        };
+        if let Some(part) = part {
+            ensure!(source.contains(part), "the demo has no {part:?}");
+            checked += 1;
+        }
+    }
+    ensure!(checked >= 6, "{checked} lines of:\n{}", lines.join("\n"));
+    Ok(())
+}
+
+/// Users read figures and what they mean; the bench has the targets of those who work on it.
+#[test]
+fn no_page_for_users_has_a_target_or_a_fragment() -> Result<()> {
+    let pages = files(&workspace("docs"), "md")?.into_iter();
+    for page in pages.chain([workspace("README.md")]) {
+        let text = read(&page)?;
+        for word in [" missed |", " met |", "| target |", "](man/", "](docs/man/"] {
+            ensure!(!text.contains(word), "{}: {word}", page.display());
+        }
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! A process without descriptors or memory: its calls return errors, and it recovers.
 
 use anyhow::Result;
-use stack_tests::{Sanitizer, not_run, passes};
+use stack_tests::{CProgram, Sanitizer, not_run, passes};
 
 /// Runs one trial of `exhaust.c`.
 fn recovers(trial: &str) -> Result<()> {
-    passes("exhaust", trial)
+    passes(CProgram::compile, "exhaust", trial)
 }
 
 #[test]
@@ -21,6 +21,11 @@ fn no_descriptor_for_a_connect() -> Result<()> {
 #[test]
 fn no_descriptor_for_an_accept() -> Result<()> {
     recovers("descriptors-accept")
+}
+
+#[test]
+fn no_descriptor_for_a_wait() -> Result<()> {
+    recovers("descriptors-wait")
 }
 
 /// Runs one trial with a limit on memory. Does not run with a sanitizer, which needs more memory.

@@ -7,10 +7,11 @@ use super::scripts;
 
 /// The arguments of the program. The second value is true for cases that apply only to connections
 /// within the host.
-pub(crate) const CASES: [(&str, bool); 5] = [
+pub(crate) const CASES: [(&str, bool); 6] = [
     ("stream_closed", false),
     ("nothing_received", false),
     ("joined_at_exit", false),
+    ("last_thread", false),
     ("descriptors_passed", true),
     ("handler_ends", true),
 ];

@@ -417,7 +417,7 @@ def _(a, b):
     b.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     b.close()
     poll = select.poll()
-    poll.register(a, 0)
+    poll.register(a, select.POLLRDHUP)
     assert poll.poll(DEADLINE * 1000)
     both = messages(message(buffer(5)), message(buffer(64)))
     result = [call("recvmmsg", a.fileno(), both, 2, socket.MSG_DONTWAIT, None)]

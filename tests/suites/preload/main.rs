@@ -7,6 +7,8 @@
 //! | [`scripts`] | third-party programs in the form of scripts, and programs that fork |
 //! | [`left_waits`] | threads that do not return from a wait |
 //! | [`as_over_tcp`] | programs that rely on details of TCP sockets |
+//! | [`past_library`] | programs that use descriptors by io_uring, Linux AIO and system call instructions |
+//! | [`unseen_listeners`] | servers that wait or accept past the library |
 //!
 //! The tests run with each offload protocol, except for those of connections within the host, which
 //! run with `local`. Each walk is a separate process: a second instance of
@@ -15,8 +17,10 @@
 mod as_over_tcp;
 mod left_waits;
 mod pair;
+mod past_library;
 mod scripts;
 mod step;
+mod unseen_listeners;
 mod walk;
 mod when_full;
 
@@ -64,6 +68,18 @@ fn main() -> ExitCode {
         trials.extend(cases.map(|(case, _)| {
             trial(protocol, format!("as_over_tcp::{case}"), move || {
                 as_over_tcp::run(protocol, case)
+            })
+        }));
+        trials.push(trial(protocol, "scripts::at_another_time".into(), || {
+            scripts::run_at_other_time(protocol)
+        }));
+        trials.extend(past_library::CASES.into_iter().map(|case| {
+            let name = format!("past_library::{}", case.join("_"));
+            trial(protocol, name, move || past_library::run(protocol, case))
+        }));
+        trials.extend(unseen_listeners::CASES.into_iter().map(|case| {
+            trial(protocol, format!("unseen_listeners::{case}"), move || {
+                unseen_listeners::run(protocol, case)
             })
         }));
         trials.push(trial(

@@ -55,6 +55,7 @@ DIFFERS = {
     "SO_INCOMING_CPU": "no segment arrives at one",
     "SO_SNDBUF": "the kernel grows it with the connection",
     "SO_ZEROCOPY": "refused, so that programs copy",
+    "TCP_INQ": "refused: a receive does not return how much remains",
     "TCP_INFO": "figures of TCP's own machinery",
     "TCP_MAXSEG": "there are no segments",
     "TCP_MD5SIG": "refused: no segment could carry the signature",

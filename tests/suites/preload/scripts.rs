@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
-use stack_tests::{NetSpace, Offload, OffloadProtocol, OpsRun, Stage};
+use stack_tests::{CProgram, NetSpace, Offload, OffloadProtocol, OpsRun, Stage};
 use tempfile::TempDir;
 
 /// The time limit of a script, far longer than any script takes, even with one maximal wait.
@@ -60,8 +60,8 @@ const SCRIPTS: &[(&str, &str)] = scripts! {
     // Event loops of other languages.
     connections_made_by_number = "by_number.py",
     closing_all_numbers_closes_none_of_ours = "close_all.py",
-    closing_each_number_leaves_no_thread_in_a_loop = "close_each.py",
-    closing_all_other_numbers_leaves_listeners_on_tcp = "close_others.py",
+    closing_each_number_closes_none_of_ours = "close_each.py",
+    a_lost_descriptor_leaves_listeners_on_tcp = "close_others.py",
     of_two_listeners_of_one_address_the_other_stays = "one_of_two.py",
     handlers_use_the_number_that_their_thread_uses = "same_number_in_handler.py",
     receives_that_poll_lose_no_event = "polls.py",
@@ -88,8 +88,10 @@ const SCRIPTS: &[(&str, &str)] = scripts! {
     poll_with_as_many_entries_as_descriptors = "long_poll.py",
     select_with_sets_that_a_program_enlarged = "wide_select.py",
     sockets_that_were_watched_before_they_connect = "watched_before.py",
+    a_child_closes_only_its_own_copy_of_a_socket = "closed_by_a_child.py",
     sockets_that_were_watched_before_they_listened = "watched_before_listening.py",
     sockets_that_were_duplicated_before_they_connected = "duplicated_before.py",
+    travelling = "travelling.py",
     sockets_that_are_used_as_soon_as_a_set_reports_them = "watched_meanwhile.py",
 };
 
@@ -114,6 +116,7 @@ const FORKING: &[(&str, &str)] = scripts! {
     accept_then_fork = "forking/accept_then_fork.py",
     prefork = "forking/prefork.py",
     gone_before_accept = "forking/gone_before_accept.py",
+    ended_before_accept = "forking/ended_before_accept.py",
     cloned = "forking/cloned.py",
     limited = "forking/limited.py",
     while_opening = "forking/while_opening.py",
@@ -140,6 +143,7 @@ const FORKING: &[(&str, &str)] = scripts! {
     stopped_listener = "forking/stopped_listener.py",
     shut_down_by_a_worker = "forking/shut_down_by_a_worker.py",
     limits = "forking/limits.py",
+    restricted_children_make_the_calls_that_they_name = "restricted.py",
     owner_exits = "forking/owner_exits.py",
     exec_of_an_owner = "forking/exec_of_an_owner.py",
     an_unused_listener = "forking/unused_listener.py",
@@ -160,6 +164,13 @@ const LOCAL: &[(&str, &str)] = scripts! {
     raw_clone = "local/raw_clone.py",
     offered_later = "local/offered_later.py",
     link_local = "local/link_local.py",
+    a_server_with_a_cleaned_environment = "local/cleaned_environment.py",
+    two_clients_of_one_port_are_both_accepted = "local/one_port.py",
+    files_get_the_lowest_numbers = "local/own_numbers.py",
+    every_event_is_that_of_tcp = "local/readiness.py",
+    calls_after_the_end_are_answered_as_tcp_answers = "local/hang_ups.py",
+    answers_and_named_differences = "local/answers.py",
+    other_users = "local/other_users.py",
     // The host also offers a service over SDP.
     peers_by_two_protocols_of_one_listener = "local/two_offers.py",
 };
@@ -167,7 +178,11 @@ const LOCAL: &[(&str, &str)] = scripts! {
 /// Scripts that apply only to protocols whose connections are not kernel sockets.
 const BETWEEN: &[(&str, &str)] = scripts! {
     connecting_without_blocking = "connecting.py",
+    connections_are_accepted_in_order = "order_of_accepts.py",
     a_connection_that_has_ended_has_no_peer = "names_at_the_end.py",
+    low_marks_and_longer_backlogs = "low_mark.py",
+    sends_of_several_threads_stay_together = "sends_together.py",
+    a_listener_is_closed_with_connections_in_its_queue = "closed_with_pending.py",
 };
 
 /// The scripts about such protocols.
@@ -191,6 +206,22 @@ pub(crate) fn forking() -> impl Iterator<Item = Script> {
 pub(crate) fn all() -> impl Iterator<Item = Script> {
     let scripts = SCRIPTS.iter().chain(CALLS);
     scripts.map(|(name, text)| Script::new(name, text))
+}
+
+/// Runs a script in a program whose clocks another library replaces.
+pub(crate) fn run_at_other_time(protocol: &'static OffloadProtocol) -> Result<()> {
+    let library = CProgram::compile_shared("other_time")?;
+    let text = format!("{PRELUDE}{}", include_str!("other_time.py"));
+    run(protocol, "python3", |command| {
+        let preloaded = command.get_envs().find(|(name, _)| *name == "LD_PRELOAD");
+        let mut all = preloaded
+            .and_then(|(_, it)| it)
+            .unwrap_or_default()
+            .to_owned();
+        all.push(":");
+        all.push(library.file());
+        command.env("LD_PRELOAD", all).args(["-c", &text]);
+    })
 }
 
 impl Script {

@@ -88,9 +88,6 @@ fn walk(dice: &mut Dice, forking: bool) -> Result<()> {
             }
             Step::Await => under_way[1 - end] -= ours.bytes.len(),
             Step::Close | Step::Reset => {
-                if IS_LOCAL.with(|is| *is) {
-                    return Ok(());
-                }
                 open[end] = false;
                 let_others_run(UNSEEN, PAUSE);
             }
@@ -111,11 +108,14 @@ thread_local! {
 }
 
 /// True for steps in which the kernel's sockets within a host behave like TCP. opsrun(1) lists the
-/// differences: a reset, the end of reading, the end of both directions, and the size of the
+/// differences: a reset, a close after an end of sending, the end of reading, and the size of the
 /// buffer, which both ends share.
 fn is_alike(step: Step, before: &[(usize, Step)]) -> bool {
     match step {
         Step::Reset => false,
+        Step::Close => !before
+            .iter()
+            .any(|(_, step)| matches!(step, Step::ShutDown(_))),
         Step::ShutDown(how) => {
             let mut before = before.iter();
             how == libc::SHUT_WR && !before.any(|(_, step)| matches!(step, Step::ShutDown(_)))

@@ -8,7 +8,10 @@
 //! | [`case`] | a server and its clients, and the checks of their transport |
 //! | [`differences`] | cases that do not pass, with the reason |
 //! | [`redis`], [`nginx`], [`postgres`], [`memcached`], [`iperf`], [`curl`], [`python`] | the programs |
+//! | [`daemons`] | servers that start their workers themselves, and relays |
 //! | [`more`] | programs that pass or relay sockets, or have a runtime of their own |
+//! | [`loops`] | event loops that use io_uring, and a supervisor |
+//! | [`fetched`] | programs that Debian does not have |
 //!
 //! Each case is a test in each arrangement and with each protocol. Independent programs verify the
 //! transferred data. The kernel counts the TCP connections to the server: there must be none if
@@ -17,8 +20,11 @@
 mod arrangement;
 mod case;
 mod curl;
+mod daemons;
 mod differences;
+mod fetched;
 mod iperf;
+mod loops;
 mod memcached;
 mod more;
 mod nginx;
@@ -34,7 +40,9 @@ use stack_tests::{OffloadProtocol, is_full, not_run};
 
 use crate::arrangement::Arrangement;
 use crate::case::Case;
+use crate::daemons::DAEMONS;
 use crate::differences::difference;
+use crate::loops::LOOPS;
 use crate::more::{EXTRAS, Extra};
 
 const CASES: &[&[Case]] = &[
@@ -58,7 +66,7 @@ fn main() -> ExitCode {
             trials.extend(all.map(|arrangement| trial(case, protocol, *arrangement)));
         }
     }
-    for extra in EXTRAS {
+    for extra in EXTRAS.iter().chain(DAEMONS).chain(LOOPS) {
         for protocol in OffloadProtocol::ALL.iter().filter(|it| extra.is_for(it)) {
             let all = Arrangement::ALL.iter();
             let of_extra = all.map(|arrangement| extra_trial(extra, protocol, *arrangement));
@@ -105,10 +113,10 @@ fn trial_unless(
             not_run(&format!("{program} is not installed"));
             return Ok(());
         }
-        let run = |limit| case.run(protocol, arrangement, limit);
+        let result = case.run(protocol, arrangement);
         let result = match differs {
-            None => run(None),
-            Some(row) => row.shows(run(row.limit())),
+            None => result,
+            Some(row) => row.shows(result),
         };
         result.map_err(|error| Failed::from(format!("{error:#}")))
     })

@@ -14,6 +14,7 @@ use stack_tests::{OffloadProtocol, Running};
 
 use crate::arrangement::Side;
 use crate::case::Case;
+use crate::fetched::Package;
 use crate::python::{INTERPRETER, script};
 use crate::scene::{HOST, Scene};
 
@@ -22,8 +23,10 @@ pub(crate) struct Extra {
     pub(crate) case: Case,
     /// Files without which the case is not run.
     needs: &'static [&'static str],
-    /// True for cases that run in full runs only: their packages are large, or their start takes
-    /// seconds.
+    /// A package without which the case is not run, and which is installed where that is possible.
+    package: Option<&'static Package>,
+    /// True for cases that run in full runs only: their packages are large, or start services on
+    /// the machine, or their start takes seconds.
     pub(crate) is_heavy: bool,
     /// True if the tested protocols include SDP.
     has_sdp: bool,
@@ -105,7 +108,7 @@ pub(crate) const EXTRAS: &[Extra] = &[
         .also_by_sdp(),
 ];
 
-const fn extra(
+pub(crate) const fn extra(
     name: &'static str,
     port: u16,
     start: fn(&Scene) -> Result<Running>,
@@ -114,28 +117,51 @@ const fn extra(
     Extra {
         case: Case::new(name, port, start, run_clients),
         needs: &[],
+        package: None,
         is_heavy: false,
         has_sdp: false,
     }
 }
 
-const fn echo<const PORT: u16>(name: &'static str, start: fn(&Scene) -> Result<Running>) -> Extra {
+pub(crate) const fn echo<const PORT: u16>(
+    name: &'static str,
+    start: fn(&Scene) -> Result<Running>,
+) -> Extra {
     extra(name, PORT, start, run_clients::<PORT>)
 }
 
 impl Extra {
-    const fn needs(self, needs: &'static [&'static str]) -> Self {
+    pub(crate) const fn needs(self, needs: &'static [&'static str]) -> Self {
         Self { needs, ..self }
     }
 
-    const fn heavy(self) -> Self {
+    pub(crate) const fn of(self, package: &'static Package) -> Self {
+        Self {
+            package: Some(package),
+            ..self
+        }
+    }
+
+    /// Permits that connections which both sides may offload use TCP; the run reports their number.
+    pub(crate) const fn or_over_tcp(mut self) -> Self {
+        self.case.may_use_tcp = true;
+        self
+    }
+
+    /// For servers whose listeners are not offered to peers when their clients connect.
+    pub(crate) const fn not_offered(mut self) -> Self {
+        self.case.is_offered = false;
+        self
+    }
+
+    pub(crate) const fn heavy(self) -> Self {
         Self {
             is_heavy: true,
             ..self
         }
     }
 
-    const fn also_by_sdp(self) -> Self {
+    pub(crate) const fn also_by_sdp(self) -> Self {
         Self {
             has_sdp: true,
             ..self
@@ -147,10 +173,12 @@ impl Extra {
         self.has_sdp || !protocol.is_sdp
     }
 
-    /// The first file that is missing.
+    /// The first file or package that is missing.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         let is_missing = |file: &&&str| !Path::new(file).exists();
-        self.needs.iter().find(is_missing).copied()
+        let file = self.needs.iter().find(is_missing).copied();
+        let package = || self.package.filter(|package| !package.provide());
+        file.or_else(|| package().map(Package::name))
     }
 }
 

@@ -21,17 +21,11 @@ pub(crate) struct Scene {
     opsrun: OpsRun,
     dir: TempDir,
     server: Side,
-    limit: Option<Duration>,
 }
 
 impl Scene {
     /// Makes a scene with a network and a directory of its own. The server will run on this side.
-    /// `limit` is the time limit of a client, if it differs from the general one.
-    pub(crate) fn new(
-        protocol: &'static OffloadProtocol,
-        server: Side,
-        limit: Option<Duration>,
-    ) -> Result<Self> {
+    pub(crate) fn new(protocol: &'static OffloadProtocol, server: Side) -> Result<Self> {
         let dir = TempDir::new().context("making a directory")?;
         // Some servers change to an ordinary user.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
@@ -41,7 +35,6 @@ impl Scene {
             opsrun: OpsRun::new(&stage, protocol, Offload::All, dir.path())?,
             dir,
             server,
-            limit,
         })
     }
 
@@ -121,6 +114,11 @@ impl Scene {
         is_full() && self.opsrun.protocol().is_for_use
     }
 
+    /// True if the offload protocol is SDP.
+    pub(crate) fn is_sdp(&self) -> bool {
+        self.opsrun.protocol().is_sdp
+    }
+
     /// The time limit of a program, far beyond what any program takes.
     pub(crate) fn deadline(&self) -> Duration {
         Duration::from_secs(if is_full() { 600 } else { 300 })
@@ -133,7 +131,6 @@ impl Scene {
 
     /// Runs a program, whose exit status may be any.
     pub(crate) fn run_to_end(&self, program: Program) -> Result<Finished> {
-        let limit = self.limit.unwrap_or(self.deadline());
-        program.spawn()?.finish(limit)
+        program.spawn()?.finish(self.deadline())
     }
 }

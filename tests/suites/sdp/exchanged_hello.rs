@@ -5,6 +5,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     os::fd::AsFd,
     thread,
+    time::Instant,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -29,7 +30,8 @@ fn next_answered(rendezvous: &mut Rendezvous) -> Result<SdpStream> {
         becomes_readable(rendezvous.as_fd())?;
         Ok(rendezvous.next_answered())
     };
-    Ok(awaited!(next()?, "nobody came"))
+    let (stream, _) = awaited!(next()?, "nobody came");
+    Ok(stream)
 }
 
 /// The next stream, after its peer has sent its first message.
@@ -57,7 +59,7 @@ fn a_peer_with_its_token_is_connected_and_both_have_the_sent_names() -> Result<(
         let mut rendezvous = Rendezvous::new(stack)?;
         let hello = SdpStream::hello(stack, LOCAL, SERVICE);
         let from = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        let (place, token) = rendezvous.expect(&hello, SERVICE, from)?;
+        let (place, token) = rendezvous.expect(&hello, SERVICE, from, Instant::now())?;
         ensure!(rendezvous.len() == 1);
         let client = visit(stack, place, token)?;
         let (client, server) = thread::scope(|scope| {
@@ -106,7 +108,7 @@ fn only_a_peer_with_the_expected_token_is_accepted() -> Result<()> {
     on_stack(Config::default(), |stack| {
         let mut rendezvous = Rendezvous::new(stack)?;
         let hello = SdpStream::hello(stack, LOCAL, SERVICE);
-        let (place, token) = rendezvous.expect(&hello, SERVICE, LOCAL)?;
+        let (place, token) = rendezvous.expect(&hello, SERVICE, LOCAL, Instant::now())?;
         for guess in [[0; Token::LEN], [0xff; Token::LEN]] {
             let visitor = visit(stack, place, Token::from_bytes(guess))?;
             refused(&mut rendezvous, &visitor)?;
@@ -132,20 +134,20 @@ fn a_malformed_hello_causes_no_panic() -> Result<()> {
             let mut mutated = hello.clone();
             mutated[at] ^= 0xf0;
             // Both results are correct, as long as nothing panics.
-            let _ = rendezvous.expect(&mutated, SERVICE, LOCAL);
+            let _ = rendezvous.expect(&mutated, SERVICE, LOCAL, Instant::now());
             ensure!(
                 rendezvous
-                    .expect(&hello[..at.min(16)], SERVICE, LOCAL)
+                    .expect(&hello[..at.min(16)], SERVICE, LOCAL, Instant::now())
                     .is_err()
             );
         }
         let mut other = hello.clone();
         other[16] = 0x30;
-        let error = rendezvous.expect(&other, SERVICE, LOCAL);
+        let error = rendezvous.expect(&other, SERVICE, LOCAL, Instant::now());
         let errno = error.expect_err("another version").raw_os_error();
         ensure!(errno == Some(Errno::PROTONOSUPPORT.raw_os_error()));
         // A connection whose messages give the checker some input.
-        let (place, token) = rendezvous.expect(&hello, SERVICE, LOCAL)?;
+        let (place, token) = rendezvous.expect(&hello, SERVICE, LOCAL, Instant::now())?;
         let client = visit(stack, place, token)?;
         let server = next_answered(&mut rendezvous)?;
         ensure!(outcome(&client)?.is_none());

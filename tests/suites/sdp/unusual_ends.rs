@@ -28,9 +28,9 @@ pub(super) fn over_tcp(
     let (active, passive) = between(TcpListener::bind("127.0.0.1:0")?)?;
     let (local, peer) = (active.local_addr()?, active.peer_addr()?);
     let mut reception = Rendezvous::new(stack)?;
-    reception.admit(OwnedFd::from(passive), peer, local)?;
+    reception.admit(OwnedFd::from(passive), peer, local, Instant::now())?;
     let client = SdpStream::start_connect_over(stack, OwnedFd::from(active), local, peer)?;
-    let server = awaited!(reception.next_answered(), "no Hello was received");
+    let (server, _) = awaited!(reception.next_answered(), "no Hello was received");
     until!(client.readiness().writable, "no HelloAck was received");
     Ok((client, server))
 }

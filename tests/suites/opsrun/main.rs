@@ -1,10 +1,14 @@
 //! The installed `opsrun`: its explanations, the programs that it runs, and its list of sockets.
 
+mod reach;
+mod sanitizers;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use nix::sys::signal::Signal;
@@ -93,7 +97,7 @@ time.sleep(600)
 ";
 
 /// Both ends of a connection in one interpreter, which fails if a byte is wrong.
-const THREADS: &str = include_str!("preload/threads.py");
+const THREADS: &str = include_str!("../preload/threads.py");
 
 /// The staged `opsrun`, or a program that starts it, without the settings of this process.
 fn command(program: impl AsRef<OsStr>) -> Command {
@@ -234,10 +238,13 @@ fn sockets_of_two_programs_are_listed_with_their_protocols() -> Result<()> {
         server.pid(),
         &["local", "LISTEN", &service, "accepted", "1"],
     )?;
-    row(server.pid(), &["local", "-", &service])?;
-    row(client.pid(), &["local", "-", &service])?;
+    row(server.pid(), &["local", "ESTAB", "here", &service])?;
+    row(client.pid(), &["local", "ESTAB", "here", &service])?;
     let peer = plain.local_addr()?.to_string();
-    row(client.pid(), &["tcp", &peer, "no", "program", "listens"])?;
+    row(
+        client.pid(),
+        &["tcp", "ESTAB", &peer, "no", "program", "listens"],
+    )?;
     ensure!(rows.len() == 4, "{listed}");
     for running in [server, client] {
         running.signal(Signal::SIGKILL)?;
@@ -258,7 +265,23 @@ fn the_counters_of_sdp_are_listed() -> Result<()> {
     let pages = TempDir::new()?;
     let program = python("--software python3", BOTH_ENDS, "", pages.path())?;
     program.wait_for("taken", DEADLINE)?;
-    let text = listed(pages.path(), "-iH")?;
+    // A connection writes its counters at an event. The last one of the sender may be late: its
+    // send completes after the peer has received the bytes.
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        let text = listed(pages.path(), "-iH")?;
+        let Err(error) = both_ends_count(&text) else {
+            return Ok(());
+        };
+        if Instant::now() > deadline {
+            return Err(error);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Checks that both ends of a connection over SDP are listed with their counters.
+fn both_ends_count(text: &str) -> Result<()> {
     let lines: Vec<&str> = text.lines().collect();
     let counted = |line: &str| line.starts_with('\t') && line.contains("credits:");
     let connections: Vec<_> = lines
@@ -505,7 +528,7 @@ fn an_address_without_an_adapter_is_reported_with_the_missing_line() -> Result<(
 fn an_unknown_sdp_setting_is_reported_and_no_program_is_started() -> Result<()> {
     let (_dir, rules) = rule_file("use both connect * *:* sdp.zcopi=1\n")?;
     let output_text = refused(&rules)?;
-    let known = "sdp.send-buffer, sdp.receive-buffers, sdp.receive-size";
+    let known = "local.peers, sdp.send-buffer, sdp.receive-buffers, sdp.receive-size";
     let expected = format!(
         "opsrun: {rules}:1:24: unknown setting `sdp.zcopi`; offload protocols have {known}\n"
     );
@@ -582,6 +605,13 @@ fn a_faulty_rule_file_is_reported_and_no_program_is_started() -> Result<()> {
     let (reported, begin) = (refused(&rules)?, format!("opsrun: {rules}:2:20: "));
     ensure!(reported.starts_with(&begin), "{reported}");
     Ok(())
+}
+
+#[test]
+fn an_option_that_does_not_exist_is_no_program() -> Result<()> {
+    let output = opsrun(&["--bogus", "true"])?;
+    ensure!(output.status.code() == Some(2), "{output:?}");
+    contains(&text(&output.stderr), "unexpected argument '--bogus'")
 }
 
 #[test]
