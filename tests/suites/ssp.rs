@@ -148,26 +148,6 @@ fn the_last_streaming_message_is_received_before_the_request_is_answered() -> Re
 }
 
 #[test]
-fn after_a_reject_both_sides_stream_again() -> Result<()> {
-    let peers = Peers::new()?;
-    let (active, passive) = RawPeer::pair()?;
-    let passive = peers.start_with(
-        &format!("ssp {} reject=1 stream=1", fd_source()),
-        passive.into(),
-    )?;
-    let active = peers.start_with(&format!("upgrade {} stream=1", fd_source()), active.into())?;
-    orderly(active)?
-        .prints("EVENT peer-rejected")?
-        .prints("PRIVATE private data of the reject")?
-        .prints("STREAM streaming again")?
-        .prints("SOCKET open")?;
-    orderly(passive)?
-        .prints("STREAM streaming again")?
-        .prints("SOCKET open")?;
-    Ok(())
-}
-
-#[test]
 fn each_test_has_a_network_of_its_own_or_the_lock() -> Result<()> {
     let net = NetSpace::enter()?;
     let _listener = std::net::TcpListener::bind(("127.0.0.1", PORT))?;

@@ -113,18 +113,26 @@ fn bad_arguments_of_a_query_are_named() {
 fn an_endpoint_connects_over_a_socket() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    for op in [DAT_IW_SOCKET_CONNECT_OP, FIRST_SOCKET_CONNECT] {
+    for (op, private_data) in [
+        (DAT_IW_SOCKET_CONNECT_OP, &b"abc"[..]),
+        (FIRST_SOCKET_CONNECT, b"abc"),
+        (DAT_IW_SOCKET_CONNECT_OP, b""),
+    ] {
         let (bench, ep) = Bench::with_ep();
         bench.script.calls();
         let (ep, socket) = (ep.handle().as_dat(), stream.as_raw_fd());
-        let code = call!(ep, op, socket, 9u32, 3 as c_int, b"abc".as_ptr());
+        let (len, data) = match private_data {
+            [] => (0, std::ptr::null()),
+            data => (data.len() as c_int, data.as_ptr()),
+        };
+        let code = call!(ep, op, socket, 9u32, len, data);
         assert!(code.is_success(), "{code:?}");
         assert_eq!(
             bench.script.calls(),
             [Call::ConnectSocket {
                 socket,
                 timeout: Some(std::time::Duration::from_micros(9)),
-                private_data: b"abc".to_vec(),
+                private_data: private_data.to_vec(),
             }]
         );
     }

@@ -3,9 +3,8 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixStream;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -21,20 +20,13 @@ use stack_tests::{IA_NAME, load_staged};
 /// The time limit of every event.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// An adapter on the loopback interface that takes 16 bytes of private data.
-pub(crate) const SHORT_DATA_IA: &str = "iwarp-short";
-
 /// An adapter on the loopback interface of IPv6.
 pub(crate) const IPV6_IA: &str = "iwarp-v6";
 
 /// Makes this process use the staged libraries, once. `Err` is the reason why they are missing.
 static LIBRARIES: LazyLock<Result<(), String>> = LazyLock::new(|| {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ssp_behaviour.conf");
-    let adapters = [
-        (IA_NAME, "lo 0"),
-        (SHORT_DATA_IA, "lo 0 private_data=16"),
-        (IPV6_IA, "::1 0"),
-    ];
+    let adapters = [(IA_NAME, "lo 0"), (IPV6_IA, "::1 0")];
     // SAFETY: every test opens an adapter through `Node::on` first, which waits for this. Until
     // then no thread of this process runs code that reads the environment.
     let loaded = unsafe { load_staged(dat_api::LIBRARY_ENV, &file, &adapters) };
@@ -140,43 +132,11 @@ pub(crate) fn pair_over(listener: &TcpListener) -> Result<(TcpStream, TcpStream)
     Ok((active, passive))
 }
 
-/// A consumer, its unconnected endpoint, and both ends of a TCP connection.
-pub(crate) fn unconnected() -> Result<(Node, Ep, TcpStream, TcpStream)> {
-    let node = Node::new()?;
-    let ep = node.ep()?;
-    let (one, other) = pair()?;
-    Ok((node, ep, one, other))
-}
-
-/// A connection that was a socket pair before.
-#[derive(Debug)]
-pub(crate) struct Connected {
-    pub(crate) active: Ep,
-    pub(crate) passive: Ep,
-    /// The descriptor numbers that the consumers had passed to the provider.
-    pub(crate) numbers: [RawFd; 2],
-}
-
-/// Converts both ends of `sockets`.
-pub(crate) fn connect(node: &Node, sockets: (TcpStream, TcpStream)) -> Result<Connected> {
-    let (active, passive) = sockets;
-    let numbers = [active.as_raw_fd(), passive.as_raw_fd()];
+/// Converts both ends of `sockets`. Returns the active endpoint and the passive one.
+pub(crate) fn connect(node: &Node, sockets: (TcpStream, TcpStream)) -> Result<(Ep, Ep)> {
     let (asker, ep) = (node.ep()?, node.ep()?);
-    node.convert((&asker, active), (&ep, passive))?;
-    Ok(Connected {
-        active: asker,
-        passive: ep,
-        numbers,
-    })
-}
-
-/// Sockets of kinds that carry no RDMA: datagrams, another address family, a listener.
-pub(crate) fn unsupported_sockets() -> Result<[OwnedFd; 3]> {
-    Ok([
-        UdpSocket::bind("127.0.0.1:0")?.into(),
-        UnixStream::pair()?.0.into(),
-        TcpListener::bind("127.0.0.1:0")?.into(),
-    ])
+    node.convert((&asker, sockets.0), (&ep, sockets.1))?;
+    Ok((asker, ep))
 }
 
 /// Checks for a refusal with this type, which returns the socket unchanged.

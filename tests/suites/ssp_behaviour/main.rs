@@ -9,4 +9,3 @@ mod socket_connect;
 mod socket_life;
 mod ssp_create;
 mod ssp_free;
-mod ssp_query;

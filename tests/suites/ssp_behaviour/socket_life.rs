@@ -1,13 +1,12 @@
 //! The socket itself while a connection uses it, and when the connection ends (3.1.1.3, 3.1.4.3).
 
-use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use dat_api::abi::DAT_INVALID_STATE;
-use dat_api::{Close, ConnectionKind, Ep, Ssp};
+use dat_api::{ConnectionKind, Ep, Ssp};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use socket2::SockRef;
@@ -15,8 +14,7 @@ use stack_tests::raw::{REPLY, REQUEST, RawPeer};
 use stack_tests::{NetSpace, available, not_run, until};
 
 use super::bench::{
-    Connected, DEADLINE, Node, accept, connect, failure, identity, pair, pair_over, refused,
-    stream_both_ways,
+    DEADLINE, Node, accept, connect, failure, identity, pair, pair_over, refused, stream_both_ways,
 };
 
 /// Options that a consumer may have chosen, as the system reports them.
@@ -162,56 +160,6 @@ fn the_connection_runs_over_the_very_socket_and_its_route() -> Result<()> {
     Ok(())
 }
 
-/// Waits until neither number refers to its former file any more.
-fn expect_released(numbers: [RawFd; 2], before: &[Option<String>; 2]) -> Result<()> {
-    let is_other = |at: usize| identity(numbers[at]) != before[at];
-    until!(is_other(0) && is_other(1), "the sockets are not released");
-    Ok(())
-}
-
-/// A connection, and the former targets of its socket numbers.
-fn established(node: &Node) -> Result<(Connected, [Option<String>; 2])> {
-    let (active, passive) = pair()?;
-    let before = [identity(active.as_raw_fd()), identity(passive.as_raw_fd())];
-    let connected = connect(node, (active, passive))?;
-    for (number, before) in connected.numbers.iter().zip(&before) {
-        ensure!(identity(*number) == *before, "released while in use");
-    }
-    Ok((connected, before))
-}
-
-#[test]
-fn disconnecting_releases_the_sockets_to_the_system() -> Result<()> {
-    let node = Node::new()?;
-    for how in [Close::Abrupt, Close::Graceful] {
-        let (connected, before) = established(&node)?;
-        connected.active.disconnect(how)?;
-        connected.active.wait_disconnected(Some(DEADLINE))?;
-        connected.passive.wait_disconnected(Some(DEADLINE))?;
-        expect_released(connected.numbers, &before)?;
-        ensure!(
-            connected.active.take_socket().is_none(),
-            "the socket was returned"
-        );
-    }
-    Ok(())
-}
-
-#[test]
-fn destroying_an_endpoint_releases_the_sockets_to_the_system() -> Result<()> {
-    let node = Node::new()?;
-    let (connected, before) = established(&node)?;
-    let Connected {
-        active,
-        passive,
-        numbers,
-    } = connected;
-    drop(active);
-    passive.wait_disconnected(Some(DEADLINE))?;
-    drop(passive);
-    expect_released(numbers, &before)
-}
-
 /// A connection whose active end is a raw peer.
 fn connected_to_raw(
     node: &Node,
@@ -253,48 +201,6 @@ fn the_peer_of_a_destroyed_endpoint_sees_the_end_of_the_stream() -> Result<()> {
     drop(ep);
     ensure!(peer.read_to_end()?.is_empty());
     Ok(())
-}
-
-/// A Request of revision 2 that asks to send the first FPDU itself as a Write of zero bytes, with
-/// depths of 1 (RFC 6581 section 9.1).
-const PEER_TO_PEER_REQUEST: [u8; 24] = *b"MPA ID Req Frame\x50\x02\x00\x04\x80\x01\x80\x01";
-
-#[test]
-fn an_accept_that_the_peer_does_not_complete_returns_the_socket() -> Result<()> {
-    let node = Node::new()?;
-    let (mut peer, passive) = pair()?;
-    let number = passive.as_raw_fd();
-    let before = identity(number).context("it is open")?;
-    let ep = node.ep()?;
-    let ssp = node.arm(passive, &ep)?;
-    peer.write_all(&PEER_TO_PEER_REQUEST)?;
-    accept(ssp.wait_request(Some(DEADLINE))?)?;
-    let mut reply = [0; 24];
-    peer.read_exact(&mut reply)?;
-    ensure!(reply.starts_with(b"MPA ID Rep Frame"), "{reply:?}");
-    // No connection was established over the socket, so the provider releases it.
-    drop(peer);
-    let (socket, _) = failure(&ep, ConnectionKind::AcceptCompletionError)?;
-    ensure!(socket.as_raw_fd() == number);
-    drop(ssp);
-    until!(numbers_of(&before)?.len() <= 1, "the provider keeps it");
-    ensure!(
-        numbers_of(&before)? == [number],
-        "closed under its owner's hands"
-    );
-    Ok(())
-}
-
-/// The open descriptors of this process that refer to one file.
-fn numbers_of(thing: &str) -> Result<Vec<RawFd>> {
-    let mut numbers = Vec::new();
-    for entry in std::fs::read_dir("/proc/self/fd")? {
-        let number: RawFd = entry?.file_name().to_string_lossy().parse()?;
-        if identity(number).is_some_and(|found| found == thing) {
-            numbers.push(number);
-        }
-    }
-    Ok(numbers)
 }
 
 /// An address of this machine outside of the loopback network, if it has one.

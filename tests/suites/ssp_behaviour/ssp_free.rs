@@ -2,78 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 
 use anyhow::{Result, ensure};
-use dat_api::abi::*;
 use dat_api::{ConnectionKind, EpState, Event, SspState};
 use stack_tests::raw::REQUEST;
 use stack_tests::until;
 
-use super::bench::{
-    DEADLINE, Node, accept, failure, identity, pair, stream_both_ways, unconnected,
-};
-use super::raw_calls::{ia_close, ssp_create, ssp_free, ssp_query};
-
-#[test]
-fn socket_and_endpoint_are_the_consumers_again() -> Result<()> {
-    let node = Node::new()?;
-    let (peer, socket) = pair()?;
-    let number = socket.as_raw_fd();
-    let before = identity(number);
-    let ep = node.ep()?;
-    let ssp = node.arm(socket, &ep)?;
-    ensure!(ep.state()? == EpState::Reserved);
-    let socket = TcpStream::from(ssp.free()?.expect("nobody asked"));
-    ensure!(socket.as_raw_fd() == number && identity(number) == before);
-    ensure!(ep.state()? == EpState::Unconnected);
-    // Socket and endpoint can be used again; the socket is first checked in streaming mode.
-    stream_both_ways(&peer, &socket)?;
-    node.convert((&node.ep()?, peer), (&ep, socket))
-}
-
-#[test]
-fn the_free_has_no_effect_on_the_connectivity_of_the_socket() -> Result<()> {
-    let node = Node::new()?;
-    let (peer, socket) = pair()?;
-    let addresses = (socket.local_addr()?, socket.peer_addr()?);
-    let ep = node.ep()?;
-    let socket = TcpStream::from(node.arm(socket, &ep)?.free()?.expect("nobody asked"));
-    ensure!((socket.local_addr()?, socket.peer_addr()?) == addresses);
-    ensure!(socket.take_error()?.is_none());
-    stream_both_ways(&peer, &socket)
-}
-
-#[test]
-fn a_delivered_request_outlives_its_service_point() -> Result<()> {
-    let node = Node::new()?;
-    let (asker, ep, ssp, request) = node.requested(b"")?;
-    ensure!(ssp.free()?.is_none(), "the socket is the request's");
-    ensure!(ep.state()? == EpState::PassiveConnectionPending);
-    accept(request)?;
-    asker.wait_established(Some(DEADLINE))?;
-    ep.wait_established(Some(DEADLINE))?;
-    Ok(())
-}
-
-#[test]
-fn an_unread_request_event_outlives_its_service_point() -> Result<()> {
-    let node = Node::new()?;
-    let (active, passive) = pair()?;
-    let (asker, ep) = (node.ep()?, node.ep()?);
-    let ssp = node.arm(passive, &ep)?;
-    asker.start_connect_socket(active, Some(DEADLINE), b"")?;
-    until!(ssp.state()? == SspState::NonOperational, "no request");
-    let state = EpState::PassiveConnectionPending;
-    until!(ep.state()? == state, "{:?}", ep.state()?);
-    ensure!(ssp.free()?.is_none(), "the socket is the request's");
-    let Some(Event::ConnectionRequest(request)) = node.requests.wait(Some(DEADLINE))? else {
-        anyhow::bail!("the request was lost");
-    };
-    accept(request)?;
-    asker.wait_established(Some(DEADLINE))?;
-    Ok(())
-}
+use super::bench::{DEADLINE, Node, failure, pair, stream_both_ways};
+use super::raw_calls::ia_close;
 
 #[test]
 fn a_request_during_the_free_is_either_delivered_or_left_unread() -> Result<()> {
@@ -174,51 +110,5 @@ fn a_request_after_the_free_is_not_delivered() -> Result<()> {
         node.requests.dequeue()?.is_none(),
         "an event without a cause"
     );
-    Ok(())
-}
-
-#[test]
-fn a_service_point_without_socket_returns_none() -> Result<()> {
-    let node = Node::new()?;
-    let (mut peer, ep, ssp) = node.armed()?;
-    peer.write_all(&REQUEST)?;
-    let request = ssp.wait_request(Some(DEADLINE))?;
-    let socket = TcpStream::from(request.reject(b"")?.expect("the request has a socket"));
-    expect_reject(&peer)?;
-    ensure!(ssp.free()?.is_none());
-    stream_both_ways(&peer, &socket)?;
-    ensure!(ep.state()? == EpState::Unconnected);
-    Ok(())
-}
-
-#[test]
-fn a_destroyed_handle_is_invalid_and_not_assigned_again_soon() -> Result<()> {
-    let (node, ep, _peer, socket) = unconnected()?;
-    let create = || {
-        let (fd, evd) = (socket.as_raw_fd(), node.requests.as_raw());
-        ssp_create(node.ia.as_raw(), fd, ep.as_raw(), evd)
-            .map_err(|code| anyhow::anyhow!("{code:?}"))
-    };
-    let first = create()?;
-    ensure!(ssp_free(first).is_success());
-    for _ in 0..100 {
-        let next = create()?;
-        ensure!(next != first, "assigned again");
-        ensure!(ssp_free(first).is(DAT_INVALID_HANDLE));
-        ensure!(ssp_query(first, DAT_IW_SSP_FIELD_ALL).is_err_and(|c| c.is(DAT_INVALID_HANDLE)));
-        ensure!(ssp_free(next).is_success());
-    }
-    Ok(())
-}
-
-#[test]
-fn other_handles_are_invalid() -> Result<()> {
-    let node = Node::new()?;
-    let ep = node.ep()?;
-    for handle in [DAT_HANDLE_NULL, ep.as_raw(), node.ia.as_raw()] {
-        let code = ssp_free(handle);
-        ensure!(code.is(DAT_INVALID_HANDLE), "{code:?}");
-    }
-    ensure!(ep.state()? == EpState::Unconnected);
     Ok(())
 }

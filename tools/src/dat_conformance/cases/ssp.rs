@@ -116,9 +116,12 @@ fn waits(SspKit(kit): SspKit, side: &mut Side<'_>) -> Result<()> {
     let (ep, region) = (kit.ep()?, kit.region(64)?);
     ep.post_recv(&[region.segment(0, 64)?], 1)?;
     let socket = socket(&kit, side)?;
+    let peer = socket.peer_addr()?;
     let ssp = Ssp::create(socket, &ep, &kit.requests, FINAL_MESSAGE)?;
     let request = ssp.wait_request(Some(side.patience()))?;
     ensure!(request.private_data() == b"hello");
+    ensure!(request.service_point() == ssp.id());
+    ensure!(request.remote() == Some(peer), "{:?}", request.remote());
     expect::in_state(&ep, EpState::PassiveConnectionPending)?;
     request.accept(None, b"welcome")?;
     expect::connection_event(&ep, &kit.connect, &[ConnectionKind::Established], side)?;
