@@ -122,81 +122,6 @@ static void window_for_ep(void)
 	pair_close(&pair);
 }
 
-static void send_with_invalidate(void)
-{
-	struct pair pair;
-	DAT_DTO_COMPLETION_EVENT_DATA *received;
-	DAT_RMR_CONTEXT context;
-	DAT_LMR_TRIPLET part;
-	DAT_RMR_HANDLE rmr;
-	DAT_EVENT event;
-
-	pair_open(&pair);
-	must("dat_rmr_create", dat_rmr_create(pair.passive.pz, &rmr));
-	pair_connect(&pair);
-	context = bind_part(&pair.passive, rmr, 0, PART);
-	expect(write_part(&pair.active, remote_part(address_in(&pair.passive, 0), context)) ==
-	       DAT_DTO_SUCCESS);
-	post_recv(&pair.passive, SECOND, PART);
-	post_recv(&pair.passive, SECOND + PART, PART);
-	part = kit_part(&pair.active, 0, PART);
-	/* Without the flag, the call is a plain send. */
-	must("dat_ep_post_send_with_invalidate",
-	     dat_ep_post_send_with_invalidate(pair.active.ep, 1, &part, cookie_of(3),
-					      DAT_COMPLETION_SUPPRESS_FLAG, DAT_FALSE, context));
-	expect_event(pair.passive.recv_evd, DAT_DTO_COMPLETION_EVENT, &event);
-	expect(event.event_data.dto_completion_event_data.operation == DAT_DTO_RECEIVE);
-	must("dat_ep_post_send_with_invalidate",
-	     dat_ep_post_send_with_invalidate(pair.active.ep, 1, &part, cookie_of(4),
-					      DAT_COMPLETION_DEFAULT_FLAG, DAT_TRUE, context));
-	expect(completion(pair.active.request_evd, WAIT_MS, "send with invalidate") == PART);
-	expect_event(pair.passive.recv_evd, DAT_DTO_COMPLETION_EVENT, &event);
-	received = &event.event_data.dto_completion_event_data;
-	expect(received->status == DAT_DTO_SUCCESS && received->transfered_length == PART);
-	expect(received->operation == DAT_DTO_RECEIVE_WITH_INVALIDATE);
-	expect(received->rmr_context == context);
-	expect_refused_write(&pair, 0, remote_part(address_in(&pair.passive, 0), context));
-	must("dat_rmr_free", dat_rmr_free(rmr));
-	pair_close(&pair);
-}
-
-/* A view of the passive end's memory with rights of its own. */
-static DAT_LMR_HANDLE view_of(struct kit *kit, DAT_MEM_TYPE type, DAT_REGION_DESCRIPTION region,
-			      DAT_VLEN len, DAT_VA_TYPE va_type, DAT_MEM_PRIV_FLAGS privileges,
-			      DAT_LMR_PARAM *param)
-{
-	DAT_LMR_HANDLE lmr;
-
-	must("dat_lmr_create", dat_lmr_create(kit->ia, type, region, len, kit->pz, privileges,
-					      va_type, &lmr, NULL, NULL, NULL, NULL));
-	must("dat_lmr_query", dat_lmr_query(lmr, DAT_LMR_FIELD_ALL, param));
-	expect(param->mem_type == type && param->mem_priv == privileges);
-	return lmr;
-}
-
-static void region_of_region(void)
-{
-	struct pair pair;
-	DAT_REGION_DESCRIPTION region;
-	DAT_LMR_PARAM param;
-	DAT_LMR_HANDLE view;
-
-	pair_open(&pair);
-	pair_connect(&pair);
-	region.for_lmr_handle = pair.passive.lmr;
-	view = view_of(&pair.passive, DAT_MEM_TYPE_LMR, region, 0, DAT_VA_TYPE_VA,
-		       DAT_MEM_PRIV_REMOTE_READ_FLAG, &param);
-	expect(param.registered_size == BUFFER_LEN);
-	fill(pair.passive.buffer, PART, 7);
-	expect(read_part(&pair.active,
-			 remote_part(address_in(&pair.passive, 0), param.rmr_context)) ==
-	       DAT_DTO_SUCCESS);
-	verify("view", pair.active.buffer, PART, 7);
-	expect_refused_write(&pair, 0, remote_part(address_in(&pair.passive, 0), param.rmr_context));
-	must("dat_lmr_free", dat_lmr_free(view));
-	pair_close(&pair);
-}
-
 static void zero_based(void)
 {
 	struct pair pair;
@@ -208,8 +133,11 @@ static void zero_based(void)
 	pair_open(&pair);
 	pair_connect(&pair);
 	region.for_va = pair.passive.buffer;
-	view = view_of(&pair.passive, DAT_MEM_TYPE_VIRTUAL, region, BUFFER_LEN, DAT_VA_TYPE_ZB,
-		       ALL_PRIVILEGES, &param);
+	must("dat_lmr_create",
+	     dat_lmr_create(pair.passive.ia, DAT_MEM_TYPE_VIRTUAL, region, BUFFER_LEN,
+			    pair.passive.pz, ALL_PRIVILEGES, DAT_VA_TYPE_ZB, &view, NULL, NULL,
+			    NULL, NULL));
+	must("dat_lmr_query", dat_lmr_query(view, DAT_LMR_FIELD_ALL, &param));
 	fill(pair.active.buffer, PART, 8);
 	expect(write_part(&pair.active, remote_part(SECOND, param.rmr_context)) == DAT_DTO_SUCCESS);
 	memset(&part, 0, sizeof(part));
@@ -228,42 +156,9 @@ static void zero_based(void)
 	pair_close(&pair);
 }
 
-static void shared_memory(void)
-{
-	struct pair pair;
-	DAT_REGION_DESCRIPTION region;
-	char id[DAT_LMR_COOKIE_SIZE] = "one memory, two registrations";
-	DAT_LMR_HANDLE first, second;
-	DAT_LMR_PARAM params[2];
-
-	pair_open(&pair);
-	pair_connect(&pair);
-	region.for_shared_memory.virtual_address = pair.passive.buffer;
-	region.for_shared_memory.shared_memory_id = &id;
-	first = view_of(&pair.passive, DAT_MEM_TYPE_SHARED_VIRTUAL, region, BUFFER_LEN,
-			DAT_VA_TYPE_VA, ALL_PRIVILEGES, &params[0]);
-	second = view_of(&pair.passive, DAT_MEM_TYPE_SHARED_VIRTUAL, region, BUFFER_LEN,
-			 DAT_VA_TYPE_VA, ALL_PRIVILEGES, &params[1]);
-	fill(pair.active.buffer, PART, 9);
-	expect(write_part(&pair.active,
-			  remote_part(address_in(&pair.passive, 0), params[0].rmr_context)) ==
-	       DAT_DTO_SUCCESS);
-	memset(pair.active.buffer, 0, PART);
-	expect(read_part(&pair.active,
-			 remote_part(address_in(&pair.passive, 0), params[1].rmr_context)) ==
-	       DAT_DTO_SUCCESS);
-	verify("shared", pair.active.buffer, PART, 9);
-	must("dat_lmr_free", dat_lmr_free(first));
-	must("dat_lmr_free", dat_lmr_free(second));
-	pair_close(&pair);
-}
-
 static const struct trial TRIALS[] = {
 	{ "window-for-ep", window_for_ep },
-	{ "send-with-invalidate", send_with_invalidate },
-	{ "region-of-region", region_of_region },
 	{ "zero-based", zero_based },
-	{ "shared-memory", shared_memory },
 };
 
 TRIAL_MAIN(TRIALS)

@@ -1,7 +1,4 @@
-/*
- * Shared receive queues: their watermarks, and the event of an endpoint with such a queue when its
- * connection ends.
- */
+/* Shared receive queues: the high watermarks of their endpoints. */
 #include "pair.h"
 
 #define DEPTH 8
@@ -59,63 +56,6 @@ static DAT_ASYNCH_ERROR_EVENT_DATA async_error(struct kit *kit)
 
 	expect_event(kit->async_evd, DAT_ASYNC_ERROR_EP_BROKEN, &event);
 	return event.event_data.asynch_error_event_data;
-}
-
-/* One event when fewer receives remain than the low watermark, and another when it is set again. */
-static void low_watermark(void)
-{
-	struct pair pair;
-	DAT_SRQ_HANDLE srq = open_shared(&pair);
-	DAT_ASYNCH_ERROR_EVENT_DATA error;
-	DAT_EVENT event;
-
-	must_refuse("dat_srq_set_lw", dat_srq_set_lw(srq, DEPTH + 1), DAT_INVALID_PARAMETER,
-		    DAT_INVALID_ARG2);
-	for (size_t at = 0; at < 6; at++)
-		post_shared(&pair.passive, srq, at);
-	must("dat_srq_set_lw", dat_srq_set_lw(srq, 5));
-	pair_connect(&pair);
-	for (unsigned round = 0; round < 2; round++) {
-		/* Six, then four receives: the second message of each round passes the mark. */
-		for (unsigned at = 0; at < 2; at++) {
-			must_refuse("dat_evd_dequeue",
-				    dat_evd_dequeue(pair.passive.async_evd, &event),
-				    DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE);
-			send_part(&pair.active, 0, PART, WAIT_MS);
-			completion(pair.passive.recv_evd, WAIT_MS, "receive");
-		}
-		error = async_error(&pair.passive);
-		expect(error.dat_handle == srq);
-		expect(error.reason == DAT_SRQ_LOW_WATERMARK_EVENT);
-		must("dat_srq_set_lw", dat_srq_set_lw(srq, 3));
-	}
-	close_shared(&pair, srq);
-}
-
-/* The low watermark as an attribute of a new queue. */
-static void low_watermark_attribute(void)
-{
-	struct pair pair;
-	DAT_SRQ_ATTR attr = { .max_recv_dtos = DEPTH, .max_recv_iov = 1, .low_watermark = 2 };
-	DAT_ASYNCH_ERROR_EVENT_DATA error;
-	DAT_SRQ_PARAM param;
-	DAT_SRQ_HANDLE srq;
-
-	pair_open(&pair);
-	must("dat_srq_create",
-	     dat_srq_create(pair.passive.ia, pair.passive.pz, &attr, &srq));
-	must("dat_srq_query", dat_srq_query(srq, DAT_SRQ_FIELD_ALL, &param));
-	expect(param.low_watermark == 2);
-	must("dat_ep_free", dat_ep_free(pair.passive.ep));
-	pair.passive.ep = make_ep(&pair.passive, srq);
-	for (size_t at = 0; at < 2; at++)
-		post_shared(&pair.passive, srq, at);
-	pair_connect(&pair);
-	send_part(&pair.active, 0, PART, WAIT_MS);
-	completion(pair.passive.recv_evd, WAIT_MS, "receive");
-	error = async_error(&pair.passive);
-	expect(error.dat_handle == srq && error.reason == DAT_SRQ_LOW_WATERMARK_EVENT);
-	close_shared(&pair, srq);
 }
 
 /* The soft watermark as an attribute of the endpoint; the largest watermark causes no event. */
@@ -184,38 +124,9 @@ static void high_watermarks(void)
 	close_shared(&pair, srq);
 }
 
-/* Every endpoint reports once that its last receive has completed, whichever end disconnects. */
-static void last_receive(void)
-{
-	struct pair pair;
-	DAT_SRQ_HANDLE srq = open_shared(&pair);
-	DAT_ASYNCH_ERROR_EVENT_DATA error;
-	DAT_EVENT event;
-
-	for (unsigned round = 0; round < 2; round++) {
-		struct kit *ending = round ? &pair.passive : &pair.active;
-
-		pair_connect(&pair);
-		must("dat_ep_disconnect", dat_ep_disconnect(ending->ep, DAT_CLOSE_ABRUPT_FLAG));
-		expect_event(pair.passive.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED, &event);
-		expect_event(pair.active.connect_evd, DAT_CONNECTION_EVENT_DISCONNECTED, &event);
-		error = async_error(&pair.passive);
-		expect(error.dat_handle == pair.passive.ep);
-		expect(error.reason != DAT_SRQ_SOFT_HIGH_WATERMARK_EVENT);
-		must_refuse("dat_evd_dequeue", dat_evd_dequeue(pair.passive.async_evd, &event),
-			    DAT_QUEUE_EMPTY, DAT_NO_SUBTYPE);
-		must("dat_ep_reset", dat_ep_reset(pair.passive.ep));
-		must("dat_ep_reset", dat_ep_reset(pair.active.ep));
-	}
-	close_shared(&pair, srq);
-}
-
 static const struct trial TRIALS[] = {
-	{ "low-watermark", low_watermark },
 	{ "high-watermarks", high_watermarks },
-	{ "low-watermark-attribute", low_watermark_attribute },
 	{ "soft-watermark-attribute", soft_watermark_attribute },
-	{ "last-receive", last_receive },
 };
 
 TRIAL_MAIN(TRIALS)
