@@ -18,9 +18,7 @@
  *   storm    receive a signal every 200 us whose handler does not restart system calls
  *   pause_ms wait this long between the request and the answer
  *   hold_ms  the time limit of hold, which is timeout_ms without this setting
- *   reject   answer the request with a reject
  *   greet    first exchange a line each way in streaming mode
- *   stream   after a failed conversion, exchange a line each way again
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +35,6 @@
 
 #define PRIVATE_DATA "private data of the request"
 #define ACCEPT_DATA "private data of the accept"
-#define REJECT_DATA "private data of the reject"
 #define LAST_STREAM_LINE "go rdma\n"
 #define RECV_AREA 0
 #define SEND_AREA (64 * 1024)
@@ -50,7 +47,7 @@
 struct settings {
 	const char *role, *ia, *host, *socket;
 	unsigned port, messages, size, timeout_ms, pause_ms, hold_ms;
-	int hold, close, flood, leave, fetch, poll, storm, reject, greet, stream;
+	int hold, close, flood, leave, fetch, poll, storm, greet;
 };
 
 /* The first message of each side: the address and key of its buffer. */
@@ -106,12 +103,8 @@ static void parse_one(struct settings *set, const char *arg)
 		set->poll = (int)number(value);
 	else if (IS("storm"))
 		set->storm = (int)number(value);
-	else if (IS("reject"))
-		set->reject = (int)number(value);
 	else if (IS("greet"))
 		set->greet = (int)number(value);
-	else if (IS("stream"))
-		set->stream = (int)number(value);
 	else
 		abort_with(arg);
 #undef IS
@@ -250,15 +243,6 @@ static void print_socket(int fd)
 	int open = fcntl(fd, F_GETFD) >= 0;
 
 	printf("SOCKET %s\n", open ? "open" : "closed");
-}
-
-/* Exchanges a line in each direction in streaming mode after the socket was returned. */
-static void stream_again(int fd)
-{
-	write_line(fd, "streaming again\n");
-	read_line(fd, "STREAM");
-	print_socket(fd);
-	close(fd);
 }
 
 /* ---- data ---- */
@@ -434,7 +418,7 @@ static void live(struct kit *kit, const struct settings *set, int active)
 	connection_event(kit, set->timeout_ms);
 }
 
-/* Accepts or rejects the received request. Returns 1 if the connection is established. */
+/* Accepts the received request. Returns 1 if the connection is established. */
 static int answer(struct kit *kit, const struct settings *set, DAT_EVENT *event)
 {
 	DAT_CR_HANDLE cr = event->event_data.cr_arrival_event_data.cr_handle;
@@ -444,10 +428,6 @@ static int answer(struct kit *kit, const struct settings *set, DAT_EVENT *event)
 	print_private_data((int)param.private_data_size, param.private_data);
 	print_address("CALLER", param.remote_ia_address_ptr);
 	pause_for(set->pause_ms);
-	if (set->reject) {
-		must("dat_cr_reject", dat_cr_reject(cr, sizeof(REJECT_DATA), REJECT_DATA));
-		return 0;
-	}
 	/* A request of a socket service point has its endpoint already. */
 	must("dat_cr_accept",
 	     dat_cr_accept(cr, param.local_ep_handle ? DAT_HANDLE_NULL : kit->ep,
@@ -508,15 +488,13 @@ static void run_ssp(struct kit *kit, const struct settings *set)
 			live(kit, set, 0);
 	}
 	must("dat_iw_ssp_free", dat_iw_ssp_free(ssp));
-	if (set->stream)
-		stream_again(fd);
-	else if (up)
+	if (up)
 		print_socket(fd);
 }
 
 static void run_upgrade(struct kit *kit, const struct settings *set)
 {
-	int fd = open_socket(set), up;
+	int fd = open_socket(set);
 
 	if (set->greet) {
 		write_line(fd, "may we use rdma?\n");
@@ -526,13 +504,9 @@ static void run_upgrade(struct kit *kit, const struct settings *set)
 	must("dat_iw_socket_connect",
 	     dat_iw_socket_connect(kit->ep, fd, set->timeout_ms * 1000, sizeof(PRIVATE_DATA),
 				   PRIVATE_DATA));
-	up = connection_event(kit, set->timeout_ms + LATE_MS);
-	if (up)
+	if (connection_event(kit, set->timeout_ms + LATE_MS))
 		live(kit, set, 1);
-	if (set->stream)
-		stream_again(fd);
-	else
-		print_socket(fd);
+	print_socket(fd);
 }
 
 int main(int argc, char **argv)

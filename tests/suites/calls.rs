@@ -1,7 +1,6 @@
-//! Calls of DAT 2.0 that the Rust API, and so `dat-conformance`, does not make, and calls that OFA's
-//! providers tolerate. Each is tested end to end by a C program with both ends of a connection,
-//! over the staged libraries. The programs are `tests/c/calls_*.c`; each trial of a program is one
-//! test here.
+//! Calls of DAT 2.0, end to end, for which `dat-conformance` has no case, or which OFA's providers
+//! tolerate. The programs are `tests/c/calls_*.c`, in C over the staged libraries; each trial of a
+//! program is one test here.
 
 use stack_tests::trials;
 

@@ -239,27 +239,6 @@ fn an_unread_request_does_not_keep_the_adapter_open() -> Result<()> {
 }
 
 #[test]
-fn a_request_is_handed_to_another_service() -> Result<()> {
-    let _turn = turn();
-    let node = Node::new()?;
-    let (active, passive) = (node.ep()?, node.ep()?);
-    let first = Psp::create_any(&node.ia, &node.requests)?;
-    let second = Psp::create_any(&node.ia, &node.requests)?;
-    active.start_connect(address(&node)?, first.conn_qual(), WAIT, b"")?;
-    let refused = next_request(&node)?
-        .handoff(1)
-        .err()
-        .context("the qualifier has no service")?;
-    refused.request.handoff(second.conn_qual())?;
-    let request = next_request(&node)?;
-    ensure!(request.service_point() == second.id());
-    request.accept(Some(&passive), b"")?;
-    active.wait_established(WAIT)?;
-    passive.wait_established(WAIT)?;
-    Ok(())
-}
-
-#[test]
 fn status_and_receives_report_posted_transfers() -> Result<()> {
     let _turn = turn();
     let node = Node::new()?;
