@@ -2,8 +2,8 @@
  * Connections whose descriptors are used without the C library: by io_uring, by Linux AIO and by
  * system call instructions. The first argument names the means, the second one of "number" and
  * "instruction" says how the program sets it up, the third one of "before" and "after" says when:
- * before or after the connection is made. The bytes go to another process and back, and each is
- * compared.
+ * before or after the connection is made, or "receives": after it, and the client's first use is a
+ * receive. The bytes go to another process and back, and each is compared.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -29,8 +29,10 @@
 enum { TOTAL = 300000, PART = 70000 };
 
 static unsigned char sent[TOTAL], got[TOTAL];
-static int by_instruction, is_after;
+static int by_instruction, is_after, receives_first;
 static const char *means;
+/* The client writes a byte when its ring is there. */
+static int prepared[2];
 
 static void check(int holds, const char *what)
 {
@@ -162,6 +164,8 @@ static int send_some(int fd, unsigned char *bytes, unsigned len, int turn)
 		return operate(turn % 2 ? IORING_OP_WRITE : IORING_OP_SEND, fd, bytes, len);
 	if (is("aio"))
 		return transfer(IOCB_CMD_PWRITE, fd, bytes, len);
+	if (is("calls"))
+		return (int)send(fd, bytes, len, 0);
 	if (turn % 3 == 0)
 		return (int)instruction(SYS_write, fd, (long)bytes, len, 0, 0, 0);
 	if (turn % 3 == 1)
@@ -257,6 +261,15 @@ static void serve(int report)
 		prepare();
 	fd = accept(listener, NULL, NULL);
 	check(fd >= 0, "accept");
+	if (receives_first) {
+		check(read(prepared[0], &end, 1) == 1, "the client's ring");
+		fill(sent, 2);
+		means = "calls";
+		send_all(fd, sent, TOTAL);
+		receive_all(fd, got, TOTAL);
+		compare(1, "bytes of the client");
+		return;
+	}
 	/* A ring that an instruction makes is noticed when the program sends. */
 	if (is_after && by_instruction)
 		check(send(fd, "x", 1, 0) == 1, "send");
@@ -280,10 +293,19 @@ static void use(struct sockaddr_in *service)
 	if (!is_after)
 		prepare();
 	check(connect(fd, (struct sockaddr *)service, sizeof *service) == 0, "connect");
-	if (is_after && by_instruction)
+	if (is_after && by_instruction && !receives_first)
 		check(recv(fd, first, 2, MSG_WAITALL) == 2 && !memcmp(first, "xy", 2), "xy");
 	if (is_after)
 		prepare();
+	if (receives_first) {
+		check(write(prepared[1], "", 1) == 1, "write");
+		receive_all(fd, got, TOTAL);
+		compare(2, "bytes of the server");
+		fill(sent, 1);
+		send_all(fd, sent, TOTAL);
+		close(fd);
+		return;
+	}
 	fill(sent, 1);
 	if (is("taken")) {
 		pid_t owner = getpid();
@@ -311,11 +333,12 @@ int main(int count, char **words)
 	check(count == 4, "three arguments");
 	means = words[1];
 	by_instruction = !strcmp(words[2], "instruction");
-	is_after = !strcmp(words[3], "after");
+	receives_first = !strcmp(words[3], "receives");
+	is_after = receives_first || !strcmp(words[3], "after");
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	/* A transfer that never ends fails the test. */
 	alarm(120);
-	check(pipe(ends) == 0, "pipe");
+	check(pipe(ends) == 0 && pipe(prepared) == 0, "pipe");
 	server = fork();
 	if (server == 0) {
 		alarm(120);

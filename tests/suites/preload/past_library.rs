@@ -7,7 +7,7 @@ use stack_tests::{CProgram, OffloadProtocol};
 use super::scripts;
 
 /// The arguments of the program: the means, how they are set up, and when.
-pub(crate) const CASES: [[&str; 3]; 10] = [
+pub(crate) const CASES: [[&str; 3]; 12] = [
     ["ring", "number", "before"],
     ["ring", "number", "after"],
     ["ring", "instruction", "before"],
@@ -18,6 +18,8 @@ pub(crate) const CASES: [[&str; 3]; 10] = [
     ["aio", "instruction", "after"],
     ["instruction", "instruction", "before"],
     ["taken", "instruction", "before"],
+    ["ring", "instruction", "receives"],
+    ["aio", "instruction", "receives"],
 ];
 
 /// Runs one case in a new process.

@@ -3,8 +3,8 @@
 //! A program with a ring or an AIO context reads and writes descriptors without a call that this
 //! library replaces. So the socket pairs of its connections carry the bytes themselves from then
 //! on. A ring or a context that was made by [`syscall`](crate::hooks) is noticed at once. Others
-//! are noticed with the next connection, because the kernel maps their memory under a name, or with
-//! the first bytes that the program sends.
+//! are noticed with the next connection, because the kernel maps their memory under a name, with the
+//! first bytes that the program sends, or when the first bytes arrive on a connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,7 +24,8 @@ pub(crate) fn set_used() -> bool {
 }
 
 /// Returns true if the program may use descriptors past this library. Reads the names of the
-/// process's memory, which takes as long as it has mappings, so only new connections call this.
+/// process's memory, which takes as long as it has mappings, so this is called for each new
+/// connection, and for the first bytes of one that the program has not read from.
 pub(crate) fn is_used_now() -> bool {
     if !IS_USED.load(Ordering::Acquire) && is_mapped() {
         set_used();

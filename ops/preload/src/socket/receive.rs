@@ -91,6 +91,7 @@ impl Socket {
             return call.receive_from_descriptor(fd);
         }
         self.note_use();
+        self.observer.on_receive_called();
         loop {
             let seen = self.observer.wait_queue().seq();
             if self.observer.state().has_reading_ended() && !self.stream.readiness().readable {

@@ -8,7 +8,7 @@
 mod state;
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use host::locks::IgnorePoison as _;
@@ -19,7 +19,9 @@ use rustix::io::Errno;
 use self::state::{Event, Signal, State};
 use crate::events::event_thread;
 use crate::events::wait_queue::WaitQueue;
-use crate::socket::relay::Relay;
+use crate::process::past_library;
+use crate::socket::Socket;
+use crate::socket::relay::{self, Relay};
 
 /// Steers the readiness of one socket's descriptor, as the stream reports changes.
 #[derive(Debug)]
@@ -35,6 +37,13 @@ pub(crate) struct Observer {
     relay: OnceLock<Weak<Relay>>,
     /// The pending error, which `SO_ERROR` or the next call returns once; 0 for none.
     error: AtomicI32,
+    /// The socket, once the event thread watches the library's end.
+    socket: OnceLock<Weak<Socket>>,
+    /// True once the program has received by a call of this library, or once it was checked whether
+    /// it may receive past the library.
+    is_checked: AtomicBool,
+    /// True while the event thread is about to make the pair carry bytes.
+    is_deferred: AtomicBool,
 }
 
 impl Observer {
@@ -46,6 +55,21 @@ impl Observer {
             wait_queue: WaitQueue::default(),
             relay: OnceLock::new(),
             error: AtomicI32::new(0),
+            socket: OnceLock::new(),
+            is_checked: AtomicBool::new(false),
+            is_deferred: AtomicBool::new(false),
+        }
+    }
+
+    /// Called when the event thread watches the library's end.
+    pub(crate) fn on_watched(&self, socket: Weak<Socket>) {
+        let _ = self.socket.set(socket);
+    }
+
+    /// Called when the program receives by a call of this library.
+    pub(crate) fn on_receive_called(&self) {
+        if !self.is_checked.load(Ordering::Relaxed) {
+            self.is_checked.store(true, Ordering::Relaxed);
         }
     }
 
@@ -220,6 +244,7 @@ impl Observer {
         let mut reset = None;
         match (action.signal, &*end) {
             (Some(Signal::Reset), _) => reset = end.take(),
+            (Some(Signal::Announce), Some(_)) if self.is_carried_first() => {}
             (Some(signal), Some(end)) => self.send(signal, end),
             _ => {}
         }
@@ -236,6 +261,31 @@ impl Observer {
             self.wait_queue.wake();
         }
         before
+    }
+
+    /// Returns true if the pair is about to carry bytes and must have no signal byte before: a ring
+    /// that the program has set up past the library would receive it as data.
+    ///
+    /// This is checked before the first signal byte of a connection whose program has not received
+    /// yet. A ring that is set up later than this is noticed when the program sends.
+    fn is_carried_first(&self) -> bool {
+        if !self.is_checked.swap(true, Ordering::Relaxed)
+            && let Some(socket) = self.socket.get()
+            && past_library::is_used_now()
+        {
+            let is_deferred = relay::carry_soon(socket);
+            self.is_deferred.store(is_deferred, Ordering::Relaxed);
+        }
+        self.is_deferred.load(Ordering::Relaxed)
+    }
+
+    /// Called when the event thread has tried to make the pair carry bytes. A pair that cannot carry
+    /// them shows the arrival after all.
+    pub(crate) fn on_carry_tried(&self) {
+        let end = self.end();
+        self.is_deferred.store(false, Ordering::Relaxed);
+        drop(end);
+        self.arrived();
     }
 
     /// Makes a transition without a signal. The caller holds the lock.

@@ -38,6 +38,7 @@ const INTEREST: EventFlags = EventFlags::IN
 pub(crate) fn watch(socket: &Arc<Socket>) -> Result<(), Errno> {
     let thread = event_thread()?;
     let handler = Arc::new(AskHandler(Arc::downgrade(socket)));
+    socket.observer().on_watched(Arc::downgrade(socket));
     let watched = socket
         .observer()
         .with_end(|end| thread.watch(end, INTEREST, handler));
@@ -45,7 +46,30 @@ pub(crate) fn watch(socket: &Arc<Socket>) -> Result<(), Errno> {
     watched.unwrap_or(Ok(()))
 }
 
-/// The function that makes a connection carry bytes because some were sent past the library.
+/// Makes the event thread let the pair of a connection carry bytes, because the program may receive
+/// past the library. Returns false if there is no event thread.
+pub(crate) fn carry_soon(socket: &Weak<Socket>) -> bool {
+    let thread = event_thread();
+    let work = || Arc::new(CarryFirst(socket.clone()));
+    thread.map(|thread| thread.run_soon(work())).is_ok()
+}
+
+/// Makes a pair carry bytes in place of its first signal byte.
+struct CarryFirst(Weak<Socket>);
+
+impl EventHandler for CarryFirst {
+    fn ready(&self, _seen: EventFlags) {
+        let Some(socket) = self.0.upgrade() else {
+            return;
+        };
+        if let Some(carry) = ON_BYTES.get() {
+            carry(&socket);
+        }
+        socket.observer().on_carry_tried();
+    }
+}
+
+/// The function that makes a connection carry bytes because the program uses it past the library.
 static ON_BYTES: OnceLock<fn(&Arc<Socket>)> = OnceLock::new();
 
 /// Sets the function that is called on the event thread when bytes of the program are found in a
