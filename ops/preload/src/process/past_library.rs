@@ -3,8 +3,8 @@
 //! A program with a ring or an AIO context reads and writes descriptors without a call that this
 //! library replaces. So the socket pairs of its connections carry the bytes themselves from then
 //! on. A ring or a context that was made by [`syscall`](crate::hooks) is noticed at once. Others
-//! are noticed with the next connection, because the kernel maps their memory under a name, with the
-//! first bytes that the program sends, or when the first bytes arrive on a connection.
+//! are noticed with the next connection, because the kernel maps their memory under a name, with
+//! the first bytes that the program sends, or when the first bytes arrive on a connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -279,8 +279,8 @@ impl Observer {
         self.is_deferred.load(Ordering::Relaxed)
     }
 
-    /// Called when the event thread has tried to make the pair carry bytes. A pair that cannot carry
-    /// them shows the arrival after all.
+    /// Called when the event thread has tried to make the pair carry bytes. A pair that cannot
+    /// carry them shows the arrival after all.
     pub(crate) fn on_carry_tried(&self) {
         let end = self.end();
         self.is_deferred.store(false, Ordering::Relaxed);
