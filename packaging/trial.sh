@@ -7,6 +7,7 @@ set -eu
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
 LIBDIR=/usr/lib/x86_64-linux-gnu
 OURS="libdat2-rs dat-rs-utils libdat2-rs-dev"
+VERBS=libibverbs-dat-rs
 
 ok() { echo "ok $*"; }
 fail() {
@@ -69,7 +70,7 @@ registry_is() { [ "$(registry_of_dtest)" = "$1" ]; }
 # Waits until a service listens at the TCP port, which is in hexadecimal; any port if that is empty.
 wait_for_listener() {
 	for _ in $(seq 300); do
-		if grep -q "^ *[0-9]*: [0-9A-F]*:$1[0-9A-F]* [0-9A-F]*:0000 0A " /proc/net/tcp; then
+		if grep -q "^ *[0-9]*: [0-9A-F]*:$1[0-9A-F]* [0-9A-F]*:0000 0A " /proc/net/tcp /proc/net/tcp6; then
 			return 0
 		fi
 		sleep 0.1
@@ -127,6 +128,35 @@ debians_registry_works() {
 	unset DAT_OVERRIDE
 }
 
+# The directory in which the loader finds both libraries for programs of Debian.
+verbs_are_in() {
+	LD_TRACE_LOADED_OBJECTS=1 ib_write_bw > /tmp/loaded
+	for library in libibverbs.so.1 librdmacm.so.1; do
+		grep -q "$library => $1/$library " /tmp/loaded || {
+			cat /tmp/loaded
+			return 1
+		}
+	done
+}
+
+# A program of Debian with a server and a client, without verbsrun; the client's output is in /tmp/out.
+verbs_pair() {
+	"$@" > /tmp/server 2>&1 &
+	server=$!
+	wait_for_listener 4853
+	timeout 60 "$@" 127.0.0.1 && wait "$server"
+}
+
+verbs_run() {
+	must "$1: the loader finds the libraries" verbs_are_in "$LIBDIR/dat-rs/verbs"
+	must "$1: ibv_devinfo" ibv_devinfo -d dat_lo
+	says 'PORT_ACTIVE'
+	must "$1: ibv_rc_pingpong" verbs_pair ibv_rc_pingpong -d dat_lo -g 0
+	says '1000 iters in'
+	must "$1: ib_write_bw" verbs_pair ib_write_bw -d dat_lo -x 0 -n 200
+	says '^ *65536  *200 '
+}
+
 # The records of our packages; fails if there are none.
 our_records() { find /var/lib/dpkg/info \( -name '*dat-rs*' -o -name 'libdat2-rs*' \) | grep .; }
 
@@ -146,6 +176,20 @@ is_as_before() {
 
 ldconfig
 snapshot > /tmp/empty
+
+# Programs of verbs next to rdma-core's libraries, which the root has.
+must "verbs: rdma-core's libraries are found" verbs_are_in "$LIBDIR"
+must "verbs: installation" install_files /trial/${VERBS}_*.deb
+must "verbs: the package is complete" dpkg --verify "$VERBS"
+verbs_run verbs
+must "verbs: verbsrun" verbsrun --explain ibv_devinfo
+says "$LIBDIR/dat-rs/verbs"
+must "verbs: rdma-core's library again" install_files /trial/libibverbs1_*.deb
+verbs_run "verbs after rdma-core"
+must "verbs: removal" dpkg --force-unsafe-io --remove "$VERBS"
+must "verbs: rdma-core's libraries are back" verbs_are_in "$LIBDIR"
+must "verbs: purge" purge "$VERBS"
+must "verbs: all files are as before" is_as_before /tmp/empty
 
 # In place of Debian's libraries: its tools are content with ours.
 must "alone: installation" install_ours

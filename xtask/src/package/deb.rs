@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::tree::Tree;
-use super::{ARCHITECTURE, Sources, TRIPLET, VERSION, file_name, needed, output};
+use super::{ARCHITECTURE, LIBDIR, Sources, VERSION, file_name, needed, output};
 use crate::exports::VERSION_NODE;
 use crate::stage::layout;
 use crate::stage::manifest::Entry;
@@ -37,6 +37,7 @@ pub(super) fn make(sources: &Sources, name: &str, directory: &Path) -> Result<Pa
     if name == DEVELOPMENT {
         place_examples(sources, &tree)?;
     }
+    let search_path = place_search_path(sources, name, &tree)?;
     tree.strip()?;
     let pages = tree.files()?;
     let pages = pages
@@ -51,6 +52,9 @@ pub(super) fn make(sources: &Sources, name: &str, directory: &Path) -> Result<Pa
     let control = control(sources, name, size, &needed::packages(&tree.binaries()?)?)?;
     tree.text(&control, "DEBIAN/control")?;
     tree.text(&checksums, "DEBIAN/md5sums")?;
+    if let Some(path) = search_path {
+        tree.text(&format!("/{path}\n"), "DEBIAN/conffiles")?;
+    }
     place_control_files(sources, name, &tree)?;
 
     let file = directory.join(file_name(name));
@@ -84,8 +88,8 @@ fn place_staged(sources: &Sources, name: &str, tree: &Tree) -> Result<()> {
         }
         match crate::stage::flags_of(path) {
             Some(library) => {
-                let libdir = format!("lib/{TRIPLET}");
-                tree.text(&layout::pkg_config(library, "/usr", &libdir), &place.path)?;
+                let libdir = LIBDIR.trim_start_matches("usr/");
+                tree.text(&layout::pkg_config(library, "/usr", libdir), &place.path)?;
             }
             None => tree.entry(&sources.stage.join(path), entry, &place.path)?,
         }
@@ -141,6 +145,18 @@ fn place_examples(sources: &Sources, tree: &Tree) -> Result<()> {
     Ok(())
 }
 
+/// Copies the list of directories that the loader searches before all others, if the package has
+/// one, and returns its path. The loader reads the lists in the order of their names.
+fn place_search_path(sources: &Sources, name: &str, tree: &Tree) -> Result<Option<String>> {
+    let source = sources.packaging(&format!("{name}/ld.so.conf"));
+    if !source.exists() {
+        return Ok(None);
+    }
+    let path = format!("etc/ld.so.conf.d/00-{name}.conf");
+    tree.text(&read(&source)?.replace("@LIBDIR@", LIBDIR), &path)?;
+    Ok(Some(path))
+}
+
 /// Copies the scripts, triggers and lists of libraries.
 fn place_control_files(sources: &Sources, name: &str, tree: &Tree) -> Result<()> {
     for (file, is_script) in CONTROL_FILES {
@@ -148,7 +164,7 @@ fn place_control_files(sources: &Sources, name: &str, tree: &Tree) -> Result<()>
         if !source.exists() {
             continue;
         }
-        let text = read(&source)?.replace("@LIBDIR@", &format!("usr/lib/{TRIPLET}"));
+        let text = read(&source)?.replace("@LIBDIR@", LIBDIR);
         let place = format!("DEBIAN/{file}");
         match is_script {
             true => tree.script(&text, &place)?,
@@ -211,9 +227,10 @@ fn is_compressed(path: &str) -> bool {
         .contains(&name)
 }
 
-/// The list `md5sums`.
+/// The list `md5sums`. It has no files that an administrator may change: dpkg keeps their sums.
 fn checksums(tree: &Tree) -> Result<String> {
-    let files = tree.files()?;
+    let mut files = tree.files()?;
+    files.retain(|file| !file.starts_with("etc/"));
     let mut md5sum = Command::new("md5sum");
     md5sum.arg("--").args(files).current_dir(tree.root());
     output(&mut md5sum)

@@ -53,11 +53,19 @@ pub(crate) const TEST_NEEDS: &[Need] = &[
 ];
 
 /// The packages, in the order in which they are installed.
-const PACKAGES: [&str; 3] = ["libdat2-rs", "dat-rs-utils", "libdat2-rs-dev"];
+const PACKAGES: [&str; 4] = [
+    "libdat2-rs",
+    "libibverbs-dat-rs",
+    "dat-rs-utils",
+    "libdat2-rs-dev",
+];
 
 /// The architecture, as Debian names it and in the names of directories and archives.
 const ARCHITECTURE: &str = "amd64";
 const TRIPLET: &str = "x86_64-linux-gnu";
+
+/// The directory of libraries, as in `lib/TRIPLET`.
+const LIBDIR: &str = "usr/lib/x86_64-linux-gnu";
 
 /// The version of the packages: that of the workspace, and the revision of the packaging.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");

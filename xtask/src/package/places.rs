@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use super::TRIPLET;
+use super::LIBDIR;
 
 /// The table: for each staged file the first line that matches is used.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Places {
                     pattern: pattern.trim_end_matches('*').to_owned(),
                     is_prefix: pattern.ends_with('*'),
                     package: package.to_owned(),
-                    place: place.replace("@LIBDIR@", &format!("usr/lib/{TRIPLET}")),
+                    place: place.replace("@LIBDIR@", LIBDIR),
                 })
             })
             .collect::<Result<_>>()

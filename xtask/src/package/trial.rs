@@ -18,12 +18,13 @@ use crate::report::Outcome;
 use crate::workspace::Workspace;
 
 /// The packages of Debian that the script installs and removes itself.
-const DEBIANS: [&str; 3] = ["libdapl2", "dapl2-utils", "libdapl-dev"];
+const DEBIANS: [&str; 4] = ["libdapl2", "dapl2-utils", "libdapl-dev", "libibverbs1"];
 
 /// The packages of the fresh root: dpkg and what it runs, what the script runs, and what the
 /// packages of [`DEBIANS`] need.
 const ROOT: &str = "base-files,base-passwd,coreutils,dash,debianutils,diffutils,dpkg,findutils,\
-                    grep,libc-bin,libgcc-s1,libibverbs1,librdmacm1,perl-base,sed,tar";
+                    grep,ibverbs-utils,libc-bin,libgcc-s1,libibverbs1,librdmacm1,perftest,\
+                    perl-base,sed,tar";
 
 /// The directory of the script and the packages in the root.
 const INSIDE: &str = "trial";
