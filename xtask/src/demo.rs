@@ -23,6 +23,8 @@ const NEEDS: &[Need] = &[
     install::PKG_CONFIG,
     install::REDIS,
     install::REDIS_TOOLS,
+    install::IBV_PINGPONG,
+    install::PERFTEST,
 ];
 
 /// The port on which the two programs of the example connect, and the one on which dtest exchanges
@@ -30,6 +32,8 @@ const NEEDS: &[Need] = &[
 const CONVERT_PORT: u16 = 4711;
 const DTEST_PORT: u16 = 15828;
 const REDIS_PORT: u16 = 4712;
+/// The port on which programs for verbs exchange the numbers of their queue pairs.
+const VERBS_PORT: u16 = 18515;
 
 const DEADLINE: Duration = Duration::from_secs(40);
 
@@ -98,6 +102,12 @@ const SCENES: &[Scene] = &[
         heading: "redis as Debian ships it, without and with bin/opsrun at both ends:",
         needs: &[install::REDIS, install::REDIS_TOOLS],
         run: |demo| demo.redis_and_plain(),
+    },
+    Scene {
+        name: "verbs without a device",
+        heading: "RDMA programs as Debian ships them, without an RDMA device (bin/verbsrun):",
+        needs: &[install::IBV_PINGPONG, install::PERFTEST],
+        run: |demo| demo.verbs(),
     },
     Scene {
         name: "figures",
@@ -213,6 +223,37 @@ impl Demo<'_> {
             .filter(|line| line.contains("requests per second"))
             .map(str::to_owned)
             .collect())
+    }
+
+    fn verbs(&self) -> Result<Outcome> {
+        let devinfo = self.verbs_program("ibv_devinfo -d dat_lo")?.spawn()?;
+        let devinfo = devinfo.finish(DEADLINE)?.success()?;
+        let of_device = ["hca_id:", "transport:", "state:", "link_layer:"];
+        print_lines(&devinfo.prints("PORT_ACTIVE")?, &of_device);
+        let client = self.verbs_pair("ibv_rc_pingpong -d dat_lo -g 0")?;
+        print_lines(&client.prints("1000 iters in")?, &["iters in"]);
+        let client = self.verbs_pair("ib_write_bw -d dat_lo -x 0 -s 65536")?;
+        print_lines(&client, &["#bytes", " 65536 "]);
+        Ok(Outcome::passed(0, "no root, kernel module or daemon"))
+    }
+
+    /// A program under `verbsrun`.
+    fn verbs_program(&self, line: &str) -> Result<Program> {
+        let program = Program::new(self.tool("verbsrun")?).args_line(line);
+        Ok(program.named(line.split(' ').next().unwrap_or_default()))
+    }
+
+    /// Runs a program for verbs as a server, and the same as its client. Returns what the client
+    /// printed.
+    fn verbs_pair(&self, line: &str) -> Result<Finished> {
+        let server = self.verbs_program(line)?.spawn()?;
+        self.env
+            .net
+            .wait_for_listener_of(&server, VERBS_PORT, DEADLINE)?;
+        let client = self.verbs_program(&format!("{line} 127.0.0.1"))?.spawn()?;
+        let client = client.finish(DEADLINE)?.success()?;
+        server.finish(DEADLINE)?.success()?;
+        Ok(client)
     }
 
     fn compile_c_example(&self) -> Result<PathBuf> {
