@@ -5,6 +5,7 @@
 //!   without it; `ends.rs` has clients and servers that no package has.
 //! - `peers` measures UCX and libfabric on the work of `dat-bench`.
 //! - `mpi.rs` measures Intel MPI over DAPL, over its TCP and over its shared memory.
+//! - `verbs.rs` measures perftest under `verbsrun` on the work of `dat-bench`.
 //! - `figures.rs` reads the figures that other programs print.
 
 pub(crate) mod ends;
@@ -13,6 +14,7 @@ mod mpi;
 mod pairs;
 mod peers;
 mod programs;
+mod verbs;
 
 use std::fs;
 use std::process::ExitCode;
@@ -55,6 +57,8 @@ enum Part {
     Peers,
     /// Intel MPI over DAPL and over its own transports.
     Mpi,
+    /// Programs for verbs under verbsrun, and DAT.
+    Verbs,
 }
 
 impl Options {
@@ -62,7 +66,7 @@ impl Options {
         match self.only {
             Some(only) => only == part,
             // These need packages that no other part needs.
-            None => !matches!(part, Part::Peers | Part::Mpi),
+            None => !matches!(part, Part::Peers | Part::Mpi | Part::Verbs),
         }
     }
 }
@@ -84,6 +88,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     }
     if options.wants(Part::Mpi) {
         mpi::measure(workspace, &stage, options.quick)?;
+    }
+    if options.wants(Part::Verbs) {
+        verbs::measure(workspace, &stage, options.quick)?;
     }
     if options.wants(Part::Opsrun) {
         programs::measure(workspace, &stage, options.quick, &options.rows)?;

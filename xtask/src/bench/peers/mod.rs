@@ -14,15 +14,14 @@ use stack_tests::Stage;
 
 pub(super) use self::rows::Target;
 use self::rows::{Peer, ROWS, Row};
-pub(super) use self::runs::cpus;
-use self::runs::{Ours, Setup};
+pub(super) use self::runs::{Ours, Setup, cpus};
 use super::pairs::Spread;
 use crate::install::{self, Need};
 use crate::workspace::Workspace;
 
 const UCX: Need = Need::new("ucx_perftest", "ucx-utils");
 const FABRIC: Need = Need::new("fi_pingpong", "libfabric-bin");
-const TASKSET: Need = Need::new("taskset", "util-linux");
+pub(super) const TASKSET: Need = Need::new("taskset", "util-linux");
 
 /// The figures of one column of a row: one per round, or the reason why there are none.
 type Series = Result<Vec<f64>, String>;
@@ -88,7 +87,7 @@ impl Figures {
         }
         let mut ours = Vec::new();
         for _ in 0..rounds {
-            ours.push(setup.ours(row)?);
+            ours.push(setup.ours(row.case)?);
             for (peer, series, count) in &mut peers {
                 let Ok(figures) = series else { continue };
                 match setup.sample(*peer, row, *count) {
@@ -217,7 +216,7 @@ impl Tally {
     }
 }
 
-fn one_line(why: &anyhow::Error) -> String {
+pub(super) fn one_line(why: &anyhow::Error) -> String {
     format!("{why:#}").replace('\n', " ")
 }
 

@@ -28,7 +28,7 @@ const WRITTEN: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.perturb=85");
 const CONGESTION: (&str, &str) = ("/proc/sys/net/ipv4/tcp_congestion_control", "reno");
 
 /// The network and the processors of all samples.
-pub(super) struct Setup {
+pub(in crate::bench) struct Setup {
     env: StackEnv,
     /// The processors of the server and of the client.
     cpus: (usize, usize),
@@ -38,19 +38,19 @@ pub(super) struct Setup {
 
 /// A sample of `dat-bench`.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Ours {
-    pub(super) title: String,
-    pub(super) unit: String,
-    pub(super) raw: f64,
-    pub(super) dat: f64,
+pub(in crate::bench) struct Ours {
+    pub(in crate::bench) title: String,
+    pub(in crate::bench) unit: String,
+    pub(in crate::bench) raw: f64,
+    pub(in crate::bench) dat: f64,
     /// False if the local carrier was not in use.
-    pub(super) is_shared: bool,
+    pub(in crate::bench) is_shared: bool,
     /// True if other programs used so much of the processors that the figures are unreliable.
-    pub(super) is_disturbed: bool,
+    pub(in crate::bench) is_disturbed: bool,
 }
 
 impl Setup {
-    pub(super) fn new(stage: Stage, sample_ms: u32) -> Result<Self> {
+    pub(in crate::bench) fn new(stage: Stage, sample_ms: u32) -> Result<Self> {
         let env = StackEnv::at(stage)?;
         if matches!(env.net, NetSpace::Own) {
             let (file, name) = CONGESTION;
@@ -64,12 +64,9 @@ impl Setup {
         })
     }
 
-    /// Runs one round of `dat-bench`, which pins its processes as peers are pinned here.
-    pub(super) fn ours(&self, row: &Row) -> Result<Ours> {
-        let line = format!(
-            "--cases {} --rounds 1 --sample-ms {}",
-            row.case, self.sample_ms
-        );
+    /// Runs one round of a case of `dat-bench`, which pins its processes as peers are pinned here.
+    pub(in crate::bench) fn ours(&self, case: &str) -> Result<Ours> {
+        let line = format!("--cases {case} --rounds 1 --sample-ms {}", self.sample_ms);
         let tool = self.env.stage.bin("dat-bench");
         let program = self.env.program(tool).args_line(&line);
         ours(&program.spawn()?.finish(DEADLINE)?.success()?.text)
@@ -137,6 +134,21 @@ impl Setup {
         let server = program(self.cpus.0, &format!("-B {port}"));
         let client = program(self.cpus.1, &format!("-P {port} {HOST}"));
         pingpong_us(&self.run_both(port, server, client)?)
+    }
+
+    /// Runs a program of perftest under `verbsrun` as a server and as its client, with as many
+    /// iterations as fill a sample if each takes `microseconds`. Returns the client's output.
+    pub(in crate::bench) fn perftest(&self, line: &str, microseconds: f64) -> Result<String> {
+        let port = self.next_port();
+        let verbsrun = self.env.stage.bin("verbsrun");
+        let count = fill(self.sample_ms, microseconds);
+        let program = |cpu| {
+            let program = Program::new("taskset").args_line(&format!("-c {cpu}"));
+            let program = program.arg(&verbsrun).env_remove("LD_PRELOAD");
+            program.args_line(&format!("{line} -d dat_lo -x 0 -p {port} -n {count}"))
+        };
+        let client = program(self.cpus.1).arg(HOST);
+        self.run_both(port, program(self.cpus.0), client)
     }
 
     /// Starts a server and then a client. Returns the client's output.
