@@ -31,6 +31,9 @@ const INDEX_BITS: u32 = 8;
 /// The lower bits of the number of a datagram queue pair, which no connected one has.
 pub(crate) const DATAGRAM_INDEX: u32 = (1 << INDEX_BITS) - 1;
 
+/// The variable with settings of the software provider for all devices, as in dat.conf(5).
+const SETTINGS: &str = "DAT_VERBS";
+
 /// The token of the listeners for queue pairs that are named by their numbers.
 const NUMBERS: ListenToken = ListenToken(0);
 
@@ -312,9 +315,10 @@ impl Adapter {
             services: RwLock::default(),
             reported: EventQueue::new()?,
         });
+        let settings = host::environment::variable(SETTINGS).unwrap_or_default();
         let config = RnicConfig {
             ia_name: interface.to_owned(),
-            ia_params: address.to_string(),
+            ia_params: format!("{address} {}", settings.to_string_lossy()),
         };
         let rnic = SoftRnic::open(&config, events.clone()).map_err(|error| errno_of(&error))?;
         Ok(Self {
