@@ -94,6 +94,14 @@ impl CProgram {
         build(&source(name), name, |compiler| compiler.arg("-libverbs"))
     }
 
+    /// Compiles `tests/c/NAME.c` with the system's librdmacm, for a run with another one. Its
+    /// headers are in a package of their own, so the program declares what it calls.
+    pub fn compile_with_rdmacm(name: &str) -> Result<Self> {
+        build(&source(name), name, |compiler| {
+            compiler.args_line("-pthread -l:librdmacm.so.1")
+        })
+    }
+
     /// The executable.
     pub fn file(&self) -> &Path {
         &self.file

@@ -42,8 +42,16 @@ impl Verbs {
 
     /// Runs a case of `tests/c/verbs_calls.c`.
     fn calls(case: &str) -> Result<()> {
+        Self::case_of(CProgram::compile_with_verbs("verbs_calls")?, case)
+    }
+
+    /// Runs a case of `tests/c/rsocket_calls.c`.
+    fn sockets(case: &str) -> Result<()> {
+        Self::case_of(CProgram::compile_with_rdmacm("rsocket_calls")?, case)
+    }
+
+    fn case_of(compiled: CProgram, case: &str) -> Result<()> {
         let verbs = Self::new()?;
-        let compiled = CProgram::compile_with_verbs("verbs_calls")?;
         let path = compiled.file().to_str().context("a path that is no text")?;
         let program = verbs.program(path).arg(case);
         let finished = program.run(DEADLINE)?;
@@ -273,6 +281,130 @@ fn several_connections_are_made_with_and_without_migration() -> Result<()> {
     Ok(())
 }
 
+/// The port on which the programs for sockets of librdmacm listen.
+const STREAM_PORT: u16 = 7471;
+const COPY_PORT: u16 = 7427;
+
+#[test]
+fn sockets_stream_within_a_host() -> Result<()> {
+    let runs = [
+        "-I 50 -C 10 -S 1000 -T v",
+        "-I 2 -C 4 -S 1000000 -T v",
+        "-I 50 -C 20 -S 64 -T b",
+        "-I 2 -C 8 -S 300000 -T b -T v",
+        "-I 20 -C 10 -S 5000 -T a -T b -T r",
+        "-I 20 -C 10 -S 5000 -B 2000 -T v",
+    ];
+    for options in runs {
+        let server = format!("rstream {options}");
+        let client = format!("{server} -s 127.0.0.1");
+        rdmacm_pair(&server, &client, STREAM_PORT, "custom")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn sockets_write_to_mapped_buffers() -> Result<()> {
+    for options in ["-I 20 -C 5 -S 64 -T v", "-I 4 -C 5 -S 200000 -T v -T b"] {
+        let server = format!("riostream {options}");
+        let client = format!("{server} -s 127.0.0.1");
+        rdmacm_pair(&server, &client, STREAM_PORT, "custom")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn sockets_stream_between_two_networks() -> Result<()> {
+    let verbs = Verbs::new()?;
+    let veth = available!(Veth::create(&verbs.net)?, "no network namespaces");
+    for line in [
+        "rstream -I 4 -C 4 -S 100000 -T b -T v",
+        "riostream -I 4 -C 4 -S 100000 -T v",
+    ] {
+        let (name, options) = line.split_once(' ').context("no options")?;
+        let one = |options: &str| verbs.program(name).args_line(options);
+        let server = one(options).named("server").spawn()?;
+        verbs
+            .net
+            .wait_for_listener_of(&server, STREAM_PORT, DEADLINE)?;
+        let client = one(&format!("{options} -s {}", Veth::NEAR_V4)).named("client");
+        let client = client.in_network_of(&veth)?.run(DEADLINE)?;
+        client.success()?.prints("custom")?;
+        server.finish(DEADLINE)?.success()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_file_is_copied_over_a_socket() -> Result<()> {
+    let verbs = Verbs::new()?;
+    let directory = tempfile::tempdir()?;
+    let [from, to] = ["from", "to"].map(|name| directory.path().join(name));
+    let text: Vec<u8> = (0..3_000_001_u32)
+        .map(|index| (index % 251) as u8)
+        .collect();
+    std::fs::write(&from, &text)?;
+    let server = verbs.program("rcopy").arg("-p").arg(COPY_PORT.to_string());
+    let server = server.named("server").spawn()?;
+    verbs
+        .net
+        .wait_for_listener_of(&server, COPY_PORT, DEADLINE)?;
+    let target = format!("127.0.0.1:{}", to.display());
+    let client = verbs.program("rcopy").arg(&from).arg(target);
+    let client = client.named("client").run(DEADLINE)?;
+    client.success()?.prints("3000001 bytes in")?;
+    ensure!(std::fs::read(&to)? == text, "the copy differs");
+    Ok(())
+}
+
+#[test]
+fn a_socket_without_a_listener_is_refused() -> Result<()> {
+    let verbs = Verbs::new()?;
+    let client = verbs.program("rstream");
+    let client = client.args_line("-T b -I 1 -C 1 -S 64 -s 127.0.0.1");
+    let client = client.spawn()?.finish(DEADLINE)?;
+    ensure!(!client.status.success(), "{}", client.tail());
+    client.prints("Connection refused").map(drop)
+}
+
+/// The bytes that the loopback device of this network has received.
+fn loopback_bytes() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev")?;
+    let mut lines = text.lines().map(str::trim);
+    let line = lines.find_map(|line| line.strip_prefix("lo:"));
+    let bytes = line.and_then(|line| line.split_whitespace().next());
+    Ok(bytes.context("no loopback device")?.parse()?)
+}
+
+#[test]
+fn a_setting_keeps_the_traffic_of_a_host_on_tcp() -> Result<()> {
+    let verbs = Verbs::new()?;
+    let of_run = |settings: &str| {
+        let before = loopback_bytes()?;
+        let one = |host: &str| {
+            let program = verbs.program("ibv_rc_pingpong").env("DAT_VERBS", settings);
+            program.args_line(&format!("-d dat_lo -g 0 {host}"))
+        };
+        let server = one("").named("server").spawn()?;
+        verbs.net.wait_for_listener_of(&server, PORT, DEADLINE)?;
+        check(one("127.0.0.1").named("client").run(DEADLINE)?)?;
+        check(server.finish(DEADLINE)?)?;
+        anyhow::Ok(loopback_bytes()? - before)
+    };
+    // A thousand messages of 4 KiB in each direction.
+    let payload = 2 * 1000 * 4096;
+    let (shared, tcp) = (of_run("")?, of_run("local=off crc=off")?);
+    ensure!(tcp > payload, "{tcp} bytes by TCP");
+    ensure!(
+        shared < payload / 2,
+        "{shared} bytes by TCP with shared memory"
+    );
+    let wrong = verbs.program("ibv_devinfo").env("DAT_VERBS", "nonsense=1");
+    let wrong = wrong.spawn()?.finish(DEADLINE)?;
+    ensure!(!wrong.status.success(), "{}", wrong.tail());
+    Ok(())
+}
+
 /// Runs a program of perftest with `iterations` messages between two processes of one host, and
 /// checks the line that it prints: the size, the number of messages of all queue pairs, rates.
 fn perftest(name: &str, iterations: u32, options: &str) -> Result<()> {
@@ -347,5 +479,23 @@ mod calls {
         device unsupported states transfer atomics events peer_gone refused_access children reused
         immediate windows_of_type_1 windows_of_type_2 stopped registrations
         polled_one_by_one built_requests domains datagrams datagram_events
+    }
+}
+
+macro_rules! sockets {
+    ($($case:ident)+) => { $(
+        #[test]
+        fn $case() -> Result<()> {
+            Verbs::sockets(stringify!($case))
+        }
+    )+ };
+}
+
+/// The cases of `tests/c/rsocket_calls.c`.
+mod sockets {
+    use super::*;
+
+    sockets! {
+        setup refused messages flow ends gone mixed mapped
     }
 }

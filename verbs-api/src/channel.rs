@@ -158,6 +158,16 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(
     0
 }
 
+/// Removes the events of a channel whose completion queues this library polls itself.
+///
+/// # Safety
+/// `channel` is a live channel of this library.
+pub(crate) unsafe fn discard_events(channel: *mut ibv_comp_channel) {
+    // SAFETY: the caller guarantees a live channel.
+    let events = unsafe { &ChannelObject::own(channel).events };
+    while events.take().is_some() {}
+}
+
 /// `ibv_get_cq_event(3)`.
 ///
 /// # Safety

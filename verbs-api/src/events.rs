@@ -85,7 +85,8 @@ impl<T> EventQueue<T> {
         wanted
     }
 
-    fn take(&self) -> Option<T> {
+    /// Returns the next event, if there is one.
+    pub(crate) fn take(&self) -> Option<T> {
         let mut events = lock(&self.events);
         let event = events.pop_front()?;
         if events.is_empty() {

@@ -10,6 +10,7 @@
 //! | Module | Contents |
 //! |---|---|
 //! | `unsupported` | the remaining functions of the library, which fail as on a device that lacks them |
+//! | `rsocket` | the socket calls of `librdmacm.so.1` |
 //! | `cm` | `librdmacm.so.1`: connections by address |
 //! | `text` | names of statuses, events and states; rates |
 //! | `device` | the list of devices |
@@ -84,6 +85,7 @@ mod object;
 mod pairs;
 mod polling;
 mod qp;
+mod rsocket;
 mod srq;
 mod states;
 mod text;

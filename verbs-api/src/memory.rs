@@ -45,7 +45,7 @@ const KNOWN_ACCESS: ibv_access_flags = IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_RELAXED_ORDERING;
 
 /// Registers `length` bytes at `addr`, whose first byte has the address `iova` in work requests.
-fn register(
+pub(crate) fn register(
     pd: *mut ibv_pd,
     addr: *mut libc::c_void,
     length: usize,
@@ -99,6 +99,8 @@ fn register(
     };
     Ok(MrObject::create(c, mr))
 }
+
+pub(crate) use self::exported::ibv_dereg_mr;
 
 /// The exported functions; each does as its manual page says.
 mod exported {
@@ -204,7 +206,7 @@ mod exported {
     /// # Safety
     /// As the manual page says.
     #[unsafe(no_mangle)]
-    unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> libc::c_int {
+    pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> libc::c_int {
         // SAFETY: the program passes a live region and does not use it after this call.
         unsafe { MrObject::destroy(mr) };
         0

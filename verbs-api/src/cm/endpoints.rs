@@ -142,7 +142,7 @@ unsafe fn create_qp(
 /// # Safety
 /// As the manual page says.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_create_qp(
+pub(crate) unsafe extern "C" fn rdma_create_qp(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
@@ -194,7 +194,7 @@ unsafe extern "C" fn rdma_create_qp_ex(id: *mut rdma_cm_id, attr: *mut QpAttrEx)
 /// # Safety
 /// As the manual page says.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
+pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     // SAFETY: the program passes a live identifier, whose queue pair is alive if it has one.
     unsafe {
         let qp = std::mem::replace(&mut (*id).qp, std::ptr::null_mut());
@@ -426,7 +426,7 @@ unsafe fn make_synchronous(id: *mut rdma_cm_id) -> Result<(), Fault> {
 /// # Safety
 /// As the manual page says.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_migrate_id(
+pub(crate) unsafe extern "C" fn rdma_migrate_id(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> c_int {

@@ -72,7 +72,7 @@ fn received(channel: *mut rdma_event_channel, event: Event) -> *mut rdma_cm_even
 
 /// `rdma_create_event_channel(3)`.
 #[unsafe(no_mangle)]
-pub(super) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
+pub(crate) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     let create = || -> Result<_, Fault> {
         let channel = Arc::new(Channel::new()?);
         let fd = channel.descriptor();
@@ -93,7 +93,7 @@ static DESTROYED: Mutex<VecDeque<usize>> = Mutex::new(VecDeque::new());
 /// # Safety
 /// As the manual page says.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
+pub(crate) unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     let mut destroyed = lock(&DESTROYED);
     destroyed.push_back(channel.expose_provenance());
     if destroyed.len() > KEPT
@@ -103,6 +103,16 @@ pub(super) unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_ev
         // SAFETY: the program has destroyed the channel long ago.
         unsafe { ChannelObject::destroy(oldest) };
     }
+}
+
+/// Returns the next event of a channel, if there is one.
+///
+/// # Safety
+/// `channel` is a live channel of this library.
+pub(crate) unsafe fn take_event(channel: *mut rdma_event_channel) -> Option<*mut rdma_cm_event> {
+    // SAFETY: the caller guarantees a live channel.
+    let event = unsafe { channel_of(channel) }.take()?;
+    Some(received(channel, event))
 }
 
 /// `rdma_get_cm_event(3)`.
@@ -127,7 +137,7 @@ pub(super) unsafe extern "C" fn rdma_get_cm_event(
 /// # Safety
 /// As the manual page says.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> libc::c_int {
+pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> libc::c_int {
     // SAFETY: the program passes an event that it received, and does not use it after this call.
     unsafe {
         let blocks = EventObject::own(event).blocks.clone();

@@ -54,7 +54,7 @@ unsafe fn queue_pair<'a>(id: *mut rdma_cm_id) -> Result<&'a Arc<Qp>, Fault> {
 /// # Safety
 /// As the manual page says.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn rdma_create_id(
+pub(crate) unsafe extern "C" fn rdma_create_id(
     channel: *mut rdma_event_channel,
     out: *mut *mut rdma_cm_id,
     context: *mut c_void,
@@ -89,7 +89,7 @@ pub(super) unsafe extern "C" fn rdma_create_id(
 /// # Safety
 /// As the manual page says.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the program passes a live identifier and does not use it after this call.
     unsafe {
         let own = IdObject::own(id).clone();
@@ -108,7 +108,7 @@ pub(super) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
 /// # Safety
 /// As the manual page says.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn rdma_bind_addr(
+pub(crate) unsafe extern "C" fn rdma_bind_addr(
     id: *mut rdma_cm_id,
     address: *mut sockaddr,
 ) -> c_int {
@@ -137,7 +137,7 @@ const BACKLOG_MAX: usize = 1024;
 /// # Safety
 /// As the manual page says.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     let backlog = match usize::try_from(backlog) {
         Ok(backlog @ 1..) => backlog.min(BACKLOG_MAX),
         _ => BACKLOG_DEFAULT,
@@ -163,7 +163,7 @@ unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
 /// # Safety
 /// As the manual page says.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn rdma_resolve_addr(
+pub(crate) unsafe extern "C" fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
     source: *mut sockaddr,
     remote: *mut sockaddr,
@@ -193,7 +193,7 @@ pub(super) unsafe extern "C" fn rdma_resolve_addr(
 /// # Safety
 /// As the manual page says.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn rdma_resolve_route(
+pub(crate) unsafe extern "C" fn rdma_resolve_route(
     id: *mut rdma_cm_id,
     _timeout_ms: c_int,
 ) -> c_int {
@@ -212,7 +212,10 @@ pub(super) unsafe extern "C" fn rdma_resolve_route(
 /// # Safety
 /// As the manual page says.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+pub(crate) unsafe extern "C" fn rdma_connect(
+    id: *mut rdma_cm_id,
+    param: *mut rdma_conn_param,
+) -> c_int {
     // SAFETY: the program passes a live identifier and parameters.
     let connect = || unsafe {
         let qp = queue_pair(id)?;
@@ -229,7 +232,10 @@ unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_par
 /// # Safety
 /// As the manual page says.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+pub(crate) unsafe extern "C" fn rdma_accept(
+    id: *mut rdma_cm_id,
+    param: *mut rdma_conn_param,
+) -> c_int {
     // SAFETY: the program passes a live identifier and parameters.
     let accept = || unsafe {
         let qp = queue_pair(id)?;
@@ -246,7 +252,11 @@ unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_para
 /// # Safety
 /// As the manual page says.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
+pub(crate) unsafe extern "C" fn rdma_reject(
+    id: *mut rdma_cm_id,
+    data: *const c_void,
+    len: u8,
+) -> c_int {
     let data = match data.is_null() {
         true => &[],
         // SAFETY: the program passes private data of this length.
@@ -261,7 +271,7 @@ unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: 
 /// # Safety
 /// As the manual page says.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the program passes a live identifier.
     unsafe { synchronous::finish(id, IdObject::own(id).disconnect()) }
 }

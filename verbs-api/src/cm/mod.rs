@@ -23,3 +23,13 @@ mod id;
 mod info;
 mod route;
 mod synchronous;
+
+pub(crate) use self::endpoints::{rdma_create_qp, rdma_destroy_qp, rdma_migrate_id};
+pub(crate) use self::events::{
+    rdma_ack_cm_event, rdma_create_event_channel, rdma_destroy_event_channel, take_event,
+};
+pub(crate) use self::exported::{
+    rdma_accept, rdma_bind_addr, rdma_connect, rdma_create_id, rdma_destroy_id, rdma_disconnect,
+    rdma_listen, rdma_reject, rdma_resolve_addr, rdma_resolve_route,
+};
+pub(crate) use self::route::{addresses_of, storage};

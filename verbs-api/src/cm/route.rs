@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use host::locks::lock;
 use rnic::net_device::{holder_of, interfaces};
 use rustix::io::Errno;
-use verbs_dl::types::{ibv_context, ibv_pd, rdma_addr, sockaddr};
+use verbs_dl::types::{ibv_context, ibv_pd, rdma_addr, rdma_cm_id, sockaddr};
 
 use crate::context;
 use crate::device;
@@ -134,8 +134,25 @@ pub(super) fn store(to: &mut rdma_addr, local: Option<SocketAddr>, remote: Optio
     }
 }
 
+/// Returns the local and the remote address of an identifier.
+///
+/// # Safety
+/// `id` is a live identifier of this library.
+pub(crate) unsafe fn addresses_of(
+    id: *const rdma_cm_id,
+) -> (Option<SocketAddr>, Option<SocketAddr>) {
+    // SAFETY: the caller guarantees the identifier, whose route begins with the storage of both
+    // addresses.
+    unsafe {
+        let addresses = (&raw const (*id).route.addr).cast::<Addresses>();
+        let found = |address| read(address).ok().flatten();
+        let local = found((&raw const (*addresses).local).cast());
+        (local, found((&raw const (*addresses).remote).cast()))
+    }
+}
+
 /// Returns an address in the form of C.
-pub(super) fn storage(address: SocketAddr) -> libc::sockaddr_storage {
+pub(crate) fn storage(address: SocketAddr) -> libc::sockaddr_storage {
     // SAFETY: the structure has only integers.
     let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
     let place = &raw mut storage;
