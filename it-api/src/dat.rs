@@ -1,8 +1,5 @@
 //! The calls of the registry library.
 
-use std::ffi::{CStr, OsStr, c_void};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 use std::sync::Once;
 
 use dat_api::Library;
@@ -28,15 +25,7 @@ pub(crate) fn library() -> Outcome<&'static Library> {
 
 /// The path of `libdat2.so.2` in the directory of this library.
 fn neighbour() -> Option<std::path::PathBuf> {
-    // SAFETY: the structure has pointers only, of which null is a value.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    let own = library as *const c_void;
-    // SAFETY: the address is that of a function; the loader fills the structure.
-    let found = unsafe { libc::dladdr(own, &raw mut info) } != 0 && !info.dli_fname.is_null();
-    // SAFETY: the loader's string has a terminating zero and stays for as long as this library is
-    // loaded, which is for ever.
-    let name = found.then(|| unsafe { CStr::from_ptr(info.dli_fname) })?;
-    let own = Path::new(OsStr::from_bytes(name.to_bytes()));
+    let own = host::library::file_of(library as fn() -> _ as usize)?;
     let path = own.parent()?.join(dat_api::LIBRARY_NAME);
     path.exists().then_some(path)
 }

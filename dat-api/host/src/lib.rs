@@ -7,6 +7,7 @@
 //! | [`descriptors`] | descriptors of the library, above those of the program |
 //! | [`environment`] | environment variables, which a program with raised privileges ignores |
 //! | [`forks`] | handlers that run around a `fork` of the program |
+//! | [`library`] | the file of a loaded library |
 //! | [`locks`] | locks that stay usable after a thread has panicked while it held them |
 //! | [`log`] | log lines, on the descriptors of the program or to the system's log |
 //! | [`netlink`] | requests to the kernel about devices, addresses, routes and sockets |
@@ -21,6 +22,7 @@ pub mod clock;
 pub mod descriptors;
 pub mod environment;
 pub mod forks;
+pub mod library;
 pub mod locks;
 pub mod log;
 pub mod netlink;

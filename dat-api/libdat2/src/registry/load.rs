@@ -173,7 +173,7 @@ fn next_to_self(name: &OsStr) -> Option<PathBuf> {
     if name.is_empty() || name.as_bytes().contains(&b'/') {
         return None;
     }
-    let path = PathBuf::from(self_path()?);
+    let path = self_path()?;
     let candidate = path
         .parent()
         .filter(|parent| *parent != Path::new(""))?
@@ -182,22 +182,9 @@ fn next_to_self(name: &OsStr) -> Option<PathBuf> {
 }
 
 /// Returns the path of the file from which this code was loaded.
-fn self_path() -> Option<OsString> {
-    let mut info = libc::Dl_info {
-        dli_fname: std::ptr::null(),
-        dli_fbase: std::ptr::null_mut(),
-        dli_sname: std::ptr::null(),
-        dli_saddr: std::ptr::null_mut(),
-    };
-    let here = (self_path as fn() -> Option<OsString>) as *const c_void;
-    // SAFETY: the address is that of a function of this library; the record is in this frame.
-    let known = unsafe { libc::dladdr(here, &mut info) } != 0;
-    if !known || info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: the string is the loader's name of this object, which is valid as long as the object
-    // is loaded.
-    Some(OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes()).to_owned())
+fn self_path() -> Option<PathBuf> {
+    let here = self_path as fn() -> Option<PathBuf>;
+    host::library::file_of(here as usize)
 }
 
 #[cfg(test)]
@@ -224,7 +211,7 @@ mod tests {
         assert_eq!(next_to_self(OsStr::new("")), None);
         assert_eq!(next_to_self(OsStr::new("./x.so")), None);
         assert_eq!(next_to_self(OsStr::new("no-such-file.so")), None);
-        let own = PathBuf::from(self_path().expect("a test program has a file"));
+        let own = self_path().expect("a test program has a file");
         let name = own.file_name().expect("a file has a name");
         assert_eq!(next_to_self(name), Some(own.clone()));
     }

@@ -1,6 +1,5 @@
 //! The registry library that programs load, compared with the one that the tools load.
 
-use std::ffi::CStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,7 +40,9 @@ struct Choice {
 
 pub(super) fn items(library: Result<&Library, &LoadError>, is_builtin: bool) -> Vec<Item> {
     let named = host::environment::variable("DAT_LIBRARY").filter(|path| !path.is_empty());
-    let loaded = library.ok().and_then(file_of);
+    let loaded = library
+        .ok()
+        .and_then(|library| host::library::file_of(library.dat_ia_openv as usize));
     let mut files = search_path();
     if named.is_none() {
         // Without DAT_LIBRARY, the tools load the library that programs load.
@@ -78,22 +79,6 @@ fn unusable(error: &LoadError) -> Item {
         format!("the tools cannot load {}: {reason}", path.display()),
         fix,
     )
-}
-
-/// Returns the file from which the library was loaded.
-fn file_of(library: &Library) -> Option<PathBuf> {
-    let function = library.dat_ia_openv as *const libc::c_void;
-    // SAFETY: all fields are numbers and pointers, for which zero is a value.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: the call searches the loaded libraries for the address and fills `info`.
-    let found = unsafe { libc::dladdr(function, &mut info) };
-    if found == 0 || info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: the call succeeded, so the name is a C string that lives as long as the library,
-    // which is never unloaded.
-    let name = unsafe { CStr::from_ptr(info.dli_fname) };
-    Some(PathBuf::from(name.to_string_lossy().into_owned()))
 }
 
 /// Returns the registry libraries in the order in which the dynamic loader searches: the
