@@ -3,13 +3,17 @@
 use std::{
     io,
     net::SocketAddr,
-    sync::{Condvar, Mutex, MutexGuard},
+    os::fd::{AsFd, BorrowedFd},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use dat_api::{Cr, Evd, EvdFlags, Event, Psp, abi::DAT_INTERRUPTED_CALL};
-use host::locks::IgnorePoison as _;
-use rustix::io::Errno;
+use dat_api::{Cr, Evd, EvdFlags, Event, Psp};
+use host::descriptors::OwnDescriptor;
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
+    io::Errno,
+};
 use sdp_proto::wire::Hello;
 
 use crate::{
@@ -24,47 +28,8 @@ pub struct SdpListener {
     psp: Psp,
     requests: Evd,
     address: SocketAddr,
-    waiter: WaiterLock,
-}
-
-/// Held by the one thread that waits for requests, because DAT permits one waiter in a dispatcher
-/// (DAT 2.0, `dat_evd_wait`).
-#[derive(Debug, Default)]
-struct WaiterLock {
-    is_taken: Mutex<bool>,
-    released: Condvar,
-}
-
-/// The guard of a [`WaiterLock`].
-struct WaiterGuard<'a>(&'a WaiterLock);
-
-impl WaiterLock {
-    fn is_taken(&self) -> MutexGuard<'_, bool> {
-        self.is_taken.lock().ignore_poison()
-    }
-
-    /// Waits for the lock. Returns `None` if the lock is not free by `until`.
-    fn take(&self, until: Option<Instant>) -> Option<WaiterGuard<'_>> {
-        let mut is_taken = self.is_taken();
-        while *is_taken {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if left == Some(Duration::ZERO) {
-                return None;
-            }
-            let pause = left.unwrap_or(Duration::from_secs(3600));
-            let waited = self.released.wait_timeout(is_taken, pause);
-            is_taken = waited.ignore_poison().0;
-        }
-        *is_taken = true;
-        Some(WaiterGuard(self))
-    }
-}
-
-impl Drop for WaiterGuard<'_> {
-    fn drop(&mut self) {
-        *self.0.is_taken() = false;
-        self.0.released.notify_one();
-    }
+    /// Written by the stack's thread for each request.
+    doorbell: Arc<OwnDescriptor>,
 }
 
 impl SdpListener {
@@ -72,15 +37,20 @@ impl SdpListener {
     /// the port.
     pub fn bind(stack: &Stack, address: SocketAddr) -> io::Result<Self> {
         let ia = &stack.inner.adapter.ia;
-        let created = Evd::create(ia, stack.config.backlog, EvdFlags::CONNECTION_REQUEST).and_then(
-            |requests| {
-                let psp = match address.port() {
-                    0 => Psp::create_any(ia, &requests)?,
-                    port => Psp::create(ia, u64::from(port), &requests)?,
-                };
-                Ok((psp, requests))
-            },
-        );
+        let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let doorbell = Arc::new(host::descriptors::raise(doorbell)?.into());
+        let (flags, cno) = (EvdFlags::CONNECTION_REQUEST, &stack.inner.adapter.cno);
+        let requests = Evd::create_with_cno(ia, stack.config.backlog, flags, cno);
+        let created = requests.and_then(|requests| {
+            stack.inner.ring(&doorbell, requests.id());
+            // No service point exists yet, so there was no request.
+            let _ = rustix::io::read(&doorbell, &mut [0; 8]);
+            let psp = match address.port() {
+                0 => Psp::create_any(ia, &requests)?,
+                port => Psp::create(ia, u64::from(port), &requests)?,
+            };
+            Ok((psp, requests))
+        });
         let (psp, requests) = created.map_err(|error| {
             if error.is(dat_api::abi::DAT_CONN_QUAL_IN_USE) {
                 Errno::ADDRINUSE.into()
@@ -94,7 +64,7 @@ impl SdpListener {
             psp,
             requests,
             address: SocketAddr::new(address.ip(), port),
-            waiter: WaiterLock::default(),
+            doorbell,
         })
     }
 
@@ -119,24 +89,44 @@ impl SdpListener {
     pub fn accept_timeout(&self, timeout: Option<Duration>) -> io::Result<(SdpStream, SocketAddr)> {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
-            let Some(held) = self.waiter.take(until) else {
-                return Err(Errno::AGAIN.into());
-            };
+            if let Some(request) = self.next_request()? {
+                if let Some(stream) = self.answer(request) {
+                    let peer = stream.peer_addr();
+                    return Ok((stream, peer));
+                }
+                continue;
+            }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            let event = self.requests.wait(left);
-            // Another thread may wait for the next request while this one answers.
-            drop(held);
-            match event {
+            if left == Some(Duration::ZERO) {
+                return Err(Errno::AGAIN.into());
+            }
+            // A time that no `timespec` holds is as good as none.
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            poll(
+                &mut [PollFd::new(&self.doorbell, PollFlags::IN)],
+                left.as_ref(),
+            )?;
+        }
+    }
+
+    /// Takes the next connection request, if there is one. The descriptor stays readable while
+    /// there may be more: requests that a thread does not take are left for another one.
+    fn next_request(&self) -> io::Result<Option<Cr>> {
+        let mut is_cleared = false;
+        loop {
+            match self.requests.dequeue() {
                 Ok(Some(Event::ConnectionRequest(request))) => {
-                    if let Some(stream) = self.answer(request) {
-                        let peer = stream.peer_addr();
-                        return Ok((stream, peer));
+                    if is_cleared {
+                        self.doorbell.count_up();
                     }
+                    return Ok(Some(request));
                 }
                 Ok(Some(_)) => (),
-                Ok(None) => return Err(Errno::AGAIN.into()),
-                Err(error) if error.is(DAT_INTERRUPTED_CALL) => {
-                    return Err(Errno::INTR.into());
+                Ok(None) if is_cleared => return Ok(None),
+                Ok(None) => {
+                    // The read fails if the doorbell was not written.
+                    let _ = rustix::io::read(&self.doorbell, &mut [0; 8]);
+                    is_cleared = true;
                 }
                 Err(error) => return Err(errors::of_dat(&error)),
             }
@@ -183,5 +173,13 @@ impl SdpListener {
                 None
             }
         }
+    }
+}
+
+impl AsFd for SdpListener {
+    /// A descriptor for `poll`, which is readable when [`SdpListener::accept`] may return a stream.
+    /// The caller must not read it.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.doorbell.as_fd()
     }
 }

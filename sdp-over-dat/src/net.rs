@@ -10,7 +10,7 @@
 //! of the route to the peer. All sockets of a process on an adapter share one [`Stack`].
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,22 +54,11 @@ fn each<T>(
     result
 }
 
-/// Returns the address from which the kernel would send to `peer`. No packet is sent.
-fn source_to(peer: SocketAddr) -> io::Result<IpAddr> {
-    let any: IpAddr = match peer {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0))?;
-    socket.connect(peer)?;
-    Ok(socket.local_addr()?.ip())
-}
-
 impl TcpStream {
     /// Connects to the first of the addresses that accepts.
     pub fn connect(addresses: impl ToSocketAddrs) -> io::Result<Self> {
         each(addresses, |peer| {
-            let stack = Stack::at(source_to(peer)?)?;
+            let stack = Stack::toward(peer)?;
             SdpStream::connect(&stack, peer).map(Self::from)
         })
     }
@@ -80,7 +69,7 @@ impl TcpStream {
             let text = "cannot set a 0 duration timeout";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let stack = Stack::at(source_to(*peer)?)?;
+        let stack = Stack::toward(*peer)?;
         let deadline = Instant::now().checked_add(timeout);
         let stream = SdpStream::start_connect(&stack, *peer)?;
         stream.socket().wait_connected(deadline)?;

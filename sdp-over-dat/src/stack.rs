@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     sync::{
         Arc, Mutex, MutexGuard, Weak,
         atomic::{AtomicBool, Ordering},
@@ -85,6 +85,18 @@ impl Stack {
         let weak = (Arc::downgrade(&stack.inner), Arc::downgrade(&stack._guard));
         open.push((address, weak.0, weak.1));
         Ok(stack)
+    }
+
+    /// Returns the stack of the adapter at the address from which the kernel would send to `peer`,
+    /// as [`Stack::at`] does. No packet is sent.
+    pub fn toward(peer: SocketAddr) -> io::Result<Self> {
+        let any: IpAddr = match peer {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect(peer)?;
+        Self::at(socket.local_addr()?.ip())
     }
 
     /// Opens the adapter that `dat.conf` lists under `ia`, with the sizes and limits of `config`.
@@ -259,6 +271,11 @@ impl StackInner {
             }
             Ok(Some(evd)) if evd == self.adapter.wakeup.id() => self.adapter.wakeup.clear(),
             Ok(Some(evd)) => {
+                let doorbell = self.doorbells().get(&evd).and_then(Weak::upgrade);
+                if let Some(doorbell) = doorbell {
+                    doorbell.count_up();
+                    return false;
+                }
                 let socket = self.sockets().get(&evd).cloned();
                 // A dispatcher of a socket that is not listed yet has triggered.
                 socket.is_none_or(|socket| {
@@ -286,11 +303,12 @@ impl StackInner {
 
     /// Serves all sockets. Only this function delivers the ticks that sockets have asked for.
     fn serve_all(&self) {
-        let doorbells = self.doorbells();
-        for doorbell in doorbells.values().filter_map(Weak::upgrade) {
-            doorbell.count_up();
+        if !self.adapter.has_cno_fd {
+            // The provider may have lost the triggers of their dispatchers.
+            let doorbells = self.doorbells();
+            let all = doorbells.values().filter_map(Weak::upgrade);
+            all.for_each(|doorbell| doorbell.count_up());
         }
-        drop(doorbells);
         let ticks = self.adapter.ticks.swap(false, Ordering::SeqCst);
         for socket in self.listed() {
             self.serve_one(&socket, ticks);

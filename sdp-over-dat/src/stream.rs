@@ -158,7 +158,8 @@ impl SdpStream {
         self.receive(into, flags)
     }
 
-    fn receive(&self, into: &mut [u8], flags: ReceiveFlags) -> io::Result<usize> {
+    /// Reads with flags.
+    pub fn receive(&self, into: &mut [u8], flags: ReceiveFlags) -> io::Result<usize> {
         let received = self.socket.receive(into, flags);
         received.map_err(|error| self.or_without_stand_in(error))
     }

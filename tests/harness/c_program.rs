@@ -84,6 +84,23 @@ impl CProgram {
         })
     }
 
+    /// Compiles `tests/c/<name>.c` with the staged `sdp_dat.h` and links it with `-lsdp-dat`.
+    pub fn compile_with_sdp(stage: &Stage, name: &str) -> Result<Self> {
+        Self::compile_with_sdp_as(stage, name, "c")
+    }
+
+    /// As [`CProgram::compile_with_sdp`] in a language, `c` or `c++`.
+    pub fn compile_with_sdp_as(stage: &Stage, name: &str, language: &str) -> Result<Self> {
+        build_as(language, &source(name), name, |compiler| {
+            compiler
+                .arg("-I")
+                .arg(stage.include())
+                .arg("-L")
+                .arg(stage.lib())
+                .arg("-lsdp-dat")
+        })
+    }
+
     /// Compiles against the headers and the library of the system, which are OFA's.
     pub fn compile_with_ofa(source: &Path, name: &str) -> Result<Self> {
         build(source, name, |compiler| compiler.arg("-ldat2"))

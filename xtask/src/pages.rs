@@ -53,6 +53,7 @@ pub(crate) fn all(docs: &Path, headers: &Path) -> Result<Vec<Page>> {
     }
     let written_pages = [
         ("itapi", 3),
+        ("sdp_dat", 3),
         ("dat.conf", 5),
         ("ops.conf", 5),
         ("dat-rs", 7),

@@ -54,7 +54,7 @@ use crate::{
 pub use close::Commitment;
 pub(crate) use inner::Inner;
 pub(crate) use link::Opening;
-pub(crate) use receive::ReceiveFlags;
+pub use receive::ReceiveFlags;
 pub(crate) use setup::{Names, Parts, Passive, To};
 
 /// A connection.

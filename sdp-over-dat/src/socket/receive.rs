@@ -14,13 +14,13 @@ use crate::{errors, user_memory::UserMemory};
 
 /// The flags of a read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct ReceiveFlags {
+pub struct ReceiveFlags {
     /// The bytes are not removed (MSG_PEEK).
-    pub(crate) peek: bool,
+    pub peek: bool,
     /// Waits for the full length, unless the stream ends (MSG_WAITALL).
-    pub(crate) wait_all: bool,
+    pub wait_all: bool,
     /// Does not wait (MSG_DONTWAIT).
-    pub(crate) dont_wait: bool,
+    pub dont_wait: bool,
 }
 
 impl Socket {

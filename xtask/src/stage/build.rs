@@ -24,6 +24,9 @@ const VERBS: &str = "verbs-api";
 /// The crate of `libitapi.so.2`.
 const IT: &str = "it-api";
 
+/// The crate of `libsdp-dat.so.1`.
+const SDP: &str = "libsdp-dat";
+
 /// The program that measures the libraries, built as these are: package and program.
 const BENCH: (&str, &str) = ("dat-tools", "dat-bench");
 
@@ -53,6 +56,8 @@ pub(super) struct Built {
     pub(super) verbs_archive: PathBuf,
     /// `libit_api.a`, not yet linked.
     pub(super) it_archive: PathBuf,
+    /// `liblibsdp_dat.a`, not yet linked.
+    pub(super) sdp_archive: PathBuf,
     /// The providers as cargo names them, each with the name that it is staged under.
     pub(super) provider_libraries: Vec<(PathBuf, &'static str)>,
     /// The library that is preloaded in front of the C library's socket calls.
@@ -85,7 +90,7 @@ pub(crate) fn shipped(workspace: &Workspace) -> Vec<String> {
     let tools = tools.filter(|package| !package.bins.is_empty());
     let libraries = PROVIDERS.iter().map(|(package, _)| *package);
     libraries
-        .chain(["libdat2", PRELOAD, VERBS, IT])
+        .chain(["libdat2", PRELOAD, VERBS, IT, SDP])
         .map(String::from)
         .chain(tools.map(|package| package.name.clone()))
         .filter(|name| name != env!("CARGO_PKG_NAME"))
@@ -100,7 +105,7 @@ pub(super) fn build_all(workspace: &Workspace, progress: Progress, form: Form) -
     };
     let packages = PROVIDERS.iter().map(|(package, _)| *package);
     let mut targets = vec!["--lib".to_owned()];
-    for package in packages.chain(["libdat2", PRELOAD, VERBS, IT]) {
+    for package in packages.chain(["libdat2", PRELOAD, VERBS, IT, SDP]) {
         targets.extend(["-p".to_owned(), package.to_owned()]);
     }
     // One build for all of them, because the last part of each uses one processor.
@@ -125,6 +130,7 @@ pub(super) fn build_all(workspace: &Workspace, progress: Progress, form: Form) -
         registry_archive: library(&artifacts, "libdat2", "a")?,
         verbs_archive: library(&artifacts, &VERBS.replace('-', "_"), "a")?,
         it_archive: library(&artifacts, &IT.replace('-', "_"), "a")?,
+        sdp_archive: library(&artifacts, &SDP.replace('-', "_"), "a")?,
         provider_libraries: PROVIDERS
             .iter()
             .map(|(package, name)| {

@@ -34,6 +34,12 @@ pub(super) const ITAPI: Library = Library {
     version: "2.1.0",
 };
 
+pub(super) const SDP_DAT: Library = Library {
+    name: "sdp-dat",
+    description: "Stream sockets over RDMA: the Sockets Direct Protocol over DAT 2.0",
+    version: "1.0.0",
+};
+
 /// The `.pc` file for a prefix, and for the directory of the libraries below it.
 pub(crate) fn pkg_config(library: Library, prefix: &str, libdir: &str) -> String {
     let Library {

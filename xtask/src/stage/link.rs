@@ -1,4 +1,4 @@
-//! The last link of `libdat2.so.2.0.0`, `libibverbs.so.1` and `libitapi.so.2`.
+//! The last link of `libdat2.so.2.0.0`, `libibverbs.so.1`, `libitapi.so.2` and `libsdp-dat.so.1`.
 //!
 //! rustc cannot put the symbols of a cdylib under a version node (rust-lld drops it, GNU ld
 //! refuses it), so these crates are static libraries and the C compiler links them with our own

@@ -1,8 +1,8 @@
 //! Building everything in release form and laying it out under `target/stage`.
 //!
 //! - `build.rs` runs cargo and parses the paths of the built files.
-//! - `link.rs` links `libdat2.so.2.0.0`, `libibverbs.so.1` and `libitapi.so.2` from static
-//!   libraries, and compiles `librdmacm.so.1`.
+//! - `link.rs` links `libdat2.so.2.0.0`, `libibverbs.so.1`, `libitapi.so.2` and `libsdp-dat.so.1`
+//!   from static libraries, and compiles `librdmacm.so.1`.
 //! - `layout.rs` puts files into place, each by renaming a finished copy over the old one, so that
 //!   a running program keeps the library it has mapped.
 //! - `manifest.rs` is the list of the staged files.
@@ -26,9 +26,10 @@ use crate::{exports, pages};
 /// The directory of the libraries, in the stage.
 pub(crate) const LIBDIR: &str = "lib";
 /// The files with the compiler flags for the libraries.
-pub(crate) const PKG_CONFIG: [(&str, layout::Library); 2] = [
+pub(crate) const PKG_CONFIG: [(&str, layout::Library); 3] = [
     ("lib/pkgconfig/dat2.pc", layout::DAT2),
     ("lib/pkgconfig/itapi.pc", layout::ITAPI),
+    ("lib/pkgconfig/sdp-dat.pc", layout::SDP_DAT),
 ];
 /// The sample of the registry file.
 pub(crate) const DAT_CONF: &str = "etc/dat.conf";
@@ -42,6 +43,11 @@ pub(crate) fn flags_of(path: &str) -> Option<layout::Library> {
 /// The directory of the Wireshark dissector, in the sources and in the stage.
 const DISSECTOR: [&str; 2] = ["sdp-over-dat/wireshark", "share/dat-rs/wireshark"];
 
+/// The directories of the crates of `libitapi.so.2` and `libsdp-dat.so.1`, and the versions in
+/// these names.
+const IT: [&str; 2] = ["it-api", "2"];
+const SDP: [&str; 2] = ["sdp-over-dat/libsdp-dat", "1"];
+
 /// The content of the stage.
 #[derive(Debug)]
 pub(crate) struct Staged {
@@ -50,6 +56,7 @@ pub(crate) struct Staged {
     provider_exports: usize,
     verbs_exports: usize,
     it_exports: usize,
+    sdp_exports: usize,
     sonames: usize,
     programs: Vec<String>,
     headers: usize,
@@ -83,9 +90,15 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress, form: Form) -> Resu
     let preload = stage.file(&built.preload_library, "lib/libops-preload.so")?;
     exports::check_imports(&preload)?;
     let verbs_exports = stage_verbs(workspace, &built.verbs_archive, &mut stage)?;
-    let it_exports = stage_it(workspace, &built.it_archive, &mut stage)?;
-    let headers = stage.directory(&libdat2.join("include/dat2"), "include/dat2", "h")?
-        + stage.directory(&workspace.root().join("it-api/include"), "include", "h")?;
+    let it = (IT, "libitapi");
+    let it_exports = stage_mapped(workspace, &built.it_archive, it, &mut stage)?;
+    let sdp = (SDP, "libsdp-dat");
+    let sdp_exports = stage_mapped(workspace, &built.sdp_archive, sdp, &mut stage)?;
+    let mut headers = stage.directory(&libdat2.join("include/dat2"), "include/dat2", "h")?;
+    for crate_dir in [IT[0], SDP[0]] {
+        let directory = workspace.root().join(crate_dir).join("include");
+        headers += stage.directory(&directory, "include", "h")?;
+    }
     for (place, library) in PKG_CONFIG {
         stage.text(&layout::pkg_config(library, layout::MOVABLE, LIBDIR), place)?;
     }
@@ -109,7 +122,8 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress, form: Form) -> Resu
         provider_exports,
         verbs_exports,
         it_exports,
-        sonames: 3 + built.provider_libraries.len(),
+        sdp_exports,
+        sonames: 4 + built.provider_libraries.len(),
         programs,
         headers,
         renewed: stage.renewed(),
@@ -138,14 +152,21 @@ fn stage_verbs(workspace: &Workspace, archive: &Path, stage: &mut layout::Layout
     Ok(exports + filters)
 }
 
-/// Links `libitapi.so.2` and checks it. Returns the number of its exports.
-fn stage_it(workspace: &Workspace, archive: &Path, stage: &mut layout::Layout) -> Result<usize> {
-    let map = workspace.root().join("it-api/libitapi.map");
-    let linked = link::mapped_library(workspace, "libitapi.so.2", archive, &map);
-    let linked = linked.context("linking libitapi.so.2")?;
-    let library = stage.file(&linked, "lib/libitapi.so.2")?;
-    stage.link("libitapi.so.2", "lib/libitapi.so")?;
-    exports::check_loading(&library, "libitapi.so.2")?;
+/// Links the library `name` of the crate in `directory` and checks it. Returns the number of its
+/// exports.
+fn stage_mapped(
+    workspace: &Workspace,
+    archive: &Path,
+    ([directory, version], name): ([&str; 2], &str),
+    stage: &mut layout::Layout,
+) -> Result<usize> {
+    let map = workspace.root().join(directory).join(format!("{name}.map"));
+    let soname = format!("{name}.so.{version}");
+    let linked = link::mapped_library(workspace, &soname, archive, &map);
+    let linked = linked.with_context(|| format!("linking {soname}"))?;
+    let library = stage.file(&linked, &format!("lib/{soname}"))?;
+    stage.link(&soname, &format!("lib/{name}.so"))?;
+    exports::check_loading(&library, &soname)?;
     exports::check_imports(&library)?;
     exports::check_versions(&library, &map)
 }
@@ -165,6 +186,7 @@ impl Staged {
             + self.provider_exports
             + self.verbs_exports
             + self.it_exports
+            + self.sdp_exports
             + self.sonames
     }
 }

@@ -157,6 +157,7 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite calls", &[CC, NM]),
     // Debian's package contains OFA's library.
     Step::suite("suite itapi", &[CC, NM, DTEST]),
+    Step::suite("suite sdp_dat", &[CC, MAKE, PKG_CONFIG]),
     Step::suite("suite rust_api", BUILD),
     Step::suite("suite sdp", BUILD).apart(),
     Step::suite("suite sdp_hostile", BUILD),
