@@ -27,6 +27,23 @@ pub struct Intent {
     pub tcp_only: Option<&'static str>,
     /// The largest number of unread bytes that the program wants the socket to hold.
     pub receive_bound: Option<usize>,
+    /// The stack that the program has named when it made the socket.
+    pub wish: Wish,
+}
+
+/// The stack that a program names by the address family or the protocol of a socket. A rule that
+/// matches the socket decides about TCP, and about the protocols if it names some.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Wish {
+    /// The program names no stack, as almost all programs.
+    #[default]
+    None,
+    /// The kernel's stack, whatever the rule (`AF_INET_DIRECT`).
+    Kernel,
+    /// Any offload protocol, and not TCP (`AF_INET_OFFLOAD`).
+    Offload,
+    /// This offload protocol, and not TCP (`AF_INET_SDP`, `IPPROTO_SDP`).
+    Protocol(&'static str),
 }
 
 /// The result of a decision.
@@ -164,6 +181,9 @@ fn decide(switch: &Switch, intent: &Intent, trace: &mut DecisionTrace) -> Plan {
         let line = policy.line.unwrap_or_default();
         return Plan::Native(Reason::Rule { line });
     }
+    if intent.wish == Wish::Kernel {
+        return Plan::Native(Reason::KernelWanted);
+    }
     if let Some(option) = intent.tcp_only {
         return without_protocol(Reason::Option(option));
     }
@@ -234,14 +254,24 @@ fn policy(
         None => format!("none matches, so {}", verdict.target.word()),
     });
     let rule = verdict.rule;
-    report(&query, rule, verdict.target);
+    let target = match intent.wish {
+        Wish::Offload | Wish::Protocol(_) if rule.is_none() => Target::Offload,
+        _ => verdict.target,
+    };
+    let mut protocols = rule.map(|rule| rule.protocols.clone()).unwrap_or_default();
+    if let Wish::Protocol(name) = intent.wish
+        && protocols.is_empty()
+    {
+        protocols.push(name.to_owned());
+    }
+    report(&query, rule, target);
     Some(Policy {
-        target: verdict.target,
+        target,
         line: rule.map(|rule| rule.line),
-        protocols: rule.map(|rule| rule.protocols.clone()).unwrap_or_default(),
+        protocols,
         within: rule
             .and_then(|rule| rule.within)
-            .unwrap_or_else(|| switch.within_of(verdict.target)),
+            .unwrap_or_else(|| switch.within_of(target)),
         settings: rule.map(|rule| rule.settings.clone()).unwrap_or_default(),
     })
 }

@@ -50,7 +50,7 @@ host::hold_during_forks! {
 }
 
 pub use connect::{Connecting, Outcome, Reserve};
-pub use decision::{Intent, Offer, Plan};
+pub use decision::{Intent, Offer, Plan, Wish};
 pub use destination::is_destination;
 pub use host::readiness::Readiness;
 pub use local::Local;

@@ -13,6 +13,9 @@ pub enum Reason {
         /// Line number of the rule.
         line: u32,
     },
+    /// The program has named the kernel's stack.
+    #[error("the program wants the kernel's stack")]
+    KernelWanted,
     /// The rule file cannot be used, so the wanted stack is unknown.
     #[error("the rule file cannot be used")]
     NoRules,

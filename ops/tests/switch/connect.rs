@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, ensure};
 use ops::rules::Role;
-use ops::{DecisionTrace, Intent, Plan, Reason, Switch, WITHIN};
+use ops::{DecisionTrace, Intent, Plan, Reason, Switch, WITHIN, Wish};
 use rustix::io::Errno;
-use stack_tests::{NetSpace, Veth, available};
+use stack_tests::{NetSpace, Veth, available, rows};
 
 use crate::lab::{Accepted, End, LOCALHOST, Lab, exchange, intent, without_labs};
 use crate::unix_protocol::UnixProtocol;
@@ -93,6 +93,44 @@ fn an_option_that_only_tcp_has_keeps_a_socket_there() -> Result<()> {
     };
     let plan = lab.switch.plan(&intent, &mut DecisionTrace::default());
     ensure!(matches!(plan, Plan::Native(Reason::Option(name)) if name == option));
+    Ok(())
+}
+
+/// A program's wish holds where no rule matches; a rule takes precedence, and TCP by the program's
+/// own wish takes precedence over a rule that permits both.
+#[test]
+fn the_stack_that_a_program_names_is_used_unless_a_rule_names_another() -> Result<()> {
+    let protocols = [UnixProtocol::named("one"), UnixProtocol::named("two")];
+    for (rule, wish, expected) in rows! {
+        "", Wish::None, "one two tcp";
+        "", Wish::Kernel, "tcp";
+        "", Wish::Offload, "one two";
+        "", Wish::Protocol("two"), "two";
+        "", Wish::Protocol("absent"), "refused";
+        "use tcp connect * *:*", Wish::Offload, "tcp";
+        "use tcp connect * *:*", Wish::Protocol("two"), "tcp";
+        "use both connect * *:*", Wish::Kernel, "tcp";
+        "use both connect * *:*", Wish::Offload, "one two tcp";
+        "use both connect * *:*", Wish::Protocol("two"), "two tcp";
+        "use both connect * *:* protocol=one", Wish::Protocol("two"), "one tcp";
+        "use offload connect * *:*", Wish::None, "one two";
+    } {
+        let lab = available!(Lab::new(rule, &protocols)?);
+        let intent = Intent {
+            wish,
+            ..intent(Role::Connect, lab.service()?.address()?)
+        };
+        let plan = match lab.switch.plan(&intent, &mut DecisionTrace::default()) {
+            Plan::Native(_) => "tcp".to_owned(),
+            Plan::Impossible(_) => "refused".to_owned(),
+            Plan::Offload(offer) => {
+                let names = offer.protocols.iter().map(|it| it.name());
+                let tcp = offer.may_fall_back.then_some("tcp");
+                names.chain(tcp).collect::<Vec<_>>().join(" ")
+            }
+        };
+        ensure!(plan == expected, "{rule:?} {wish:?}: {plan}");
+    }
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use ops::portmap::Offering;
 use ops::rules::Role;
 use ops::{
     Connecting, DecisionTrace, Intent, Local, OffloadListener, OffloadStream, Outcome, Plan,
-    Program, Reason, Registration, Registry, Reserve, Switch,
+    Program, Reason, Registration, Registry, Reserve, Switch, Wish,
 };
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType};
@@ -250,6 +250,7 @@ pub(crate) fn intent(role: Role, address: SocketAddr) -> Intent {
         from: None,
         tcp_only: None,
         receive_bound: None,
+        wish: Wish::None,
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use ops::netlink::NetStack;
-use ops::{Intent, OffloadProtocol, Program, Registry, Switch, WITHIN};
+use ops::{Intent, OffloadProtocol, Program, Registry, Switch, WITHIN, Wish};
 use ops_local_protocol::LocalProtocol;
 use ops_sdp_protocol::SdpProtocol;
 use tool_args::opsrun::{Args, Role};
@@ -61,6 +61,7 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
         from: None,
         tcp_only: None,
         receive_bound: None,
+        wish: Wish::None,
     };
     for step in switch.explain(&intent).steps() {
         writeln!(text, "{:<8} {}", step.subject, step.text)?;

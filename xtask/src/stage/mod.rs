@@ -95,7 +95,7 @@ pub(crate) fn run(workspace: &Workspace, progress: Progress, form: Form) -> Resu
     let sdp = (SDP, "libsdp-dat");
     let sdp_exports = stage_mapped(workspace, &built.sdp_archive, sdp, &mut stage)?;
     let mut headers = stage.directory(&libdat2.join("include/dat2"), "include/dat2", "h")?;
-    for crate_dir in [IT[0], SDP[0]] {
+    for crate_dir in [IT[0], SDP[0], "ops"] {
         let directory = workspace.root().join(crate_dir).join("include");
         headers += stage.directory(&directory, "include", "h")?;
     }

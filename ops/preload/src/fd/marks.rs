@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 
 use host::descriptors::Identity;
+use ops::Wish;
 
 use crate::fd::slots::{Slot, existing, slot, slots};
 
@@ -32,6 +33,35 @@ pub(super) enum Mark {
     Watched = 8,
     /// It was last used as an `epoll` set.
     Set = 16,
+    /// The program has named the kernel's stack for it.
+    WantsKernel = 32,
+    /// The program has named offload protocols for it.
+    WantsOffload = 64,
+    /// The program has named SDP for it.
+    WantsSdp = 128,
+}
+
+/// The marks of the stacks that a program names.
+const WISHES: [(Mark, Wish); 3] = [
+    (Mark::WantsKernel, Wish::Kernel),
+    (Mark::WantsOffload, Wish::Offload),
+    (Mark::WantsSdp, Wish::Protocol(SDP)),
+];
+
+/// The name of the protocol that `AF_INET_SDP` and `IPPROTO_SDP` stand for.
+pub(crate) const SDP: &str = "sdp";
+
+/// Records the stack that the program has named for a new socket.
+pub(super) fn record_wish(fd: c_int, wish: Wish) {
+    for (mark, _) in WISHES.iter().filter(|(_, named)| *named == wish) {
+        set(fd, *mark, true);
+    }
+}
+
+/// Returns the stack that the program has named for a socket.
+pub(crate) fn wish_of(fd: c_int) -> Wish {
+    let named = WISHES.iter().find(|(mark, _)| has(fd, *mark));
+    named.map_or(Wish::None, |(_, wish)| *wish)
 }
 
 /// Returns true for a descriptor with a mark. A number beyond the table has none.
@@ -85,6 +115,9 @@ pub(super) fn duplicate(fd: c_int, made: c_int) {
     set(made, Mark::MadeAsTcp, false);
     set(made, Mark::Duplicated, is_tcp);
     set(made, Mark::Shared, is_tcp && has(fd, Mark::Shared));
+    for (mark, _) in WISHES {
+        set(made, mark, has(fd, mark));
+    }
     if is_tcp {
         set(fd, Mark::Duplicated, true);
     }
@@ -144,12 +177,15 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Mark; 5] = [
+    const ALL: [Mark; 8] = [
         Mark::MadeAsTcp,
         Mark::Duplicated,
         Mark::Shared,
         Mark::Watched,
         Mark::Set,
+        Mark::WantsKernel,
+        Mark::WantsOffload,
+        Mark::WantsSdp,
     ];
 
     #[test]
@@ -160,7 +196,7 @@ mod tests {
             set(fd, mark, true);
             assert_eq!(ALL.map(|each| has(fd, each)), ALL.map(|each| each == mark));
             set(fd, mark, false);
-            assert_eq!(ALL.map(|each| has(fd, each)), [false; 5]);
+            assert_eq!(ALL.map(|each| has(fd, each)), [false; 8]);
         }
     }
 
@@ -171,14 +207,14 @@ mod tests {
             assert!(ALL.iter().all(|mark| set(fd, *mark, true)));
             begin(fd, is_tcp);
             let left = ALL.map(|mark| has(fd, mark));
-            assert_eq!(
-                left,
-                [is_tcp, false, false, true, false],
-                "it may be watched"
-            );
+            let expected = ALL.map(|mark| match mark {
+                Mark::MadeAsTcp => is_tcp,
+                mark => mark == Mark::Watched,
+            });
+            assert_eq!(left, expected, "it may be watched");
         }
         end(fd);
-        assert_eq!(ALL.map(|mark| has(fd, mark)), [false; 5]);
+        assert_eq!(ALL.map(|mark| has(fd, mark)), [false; 8]);
     }
 
     #[test]
@@ -204,6 +240,20 @@ mod tests {
         begin(fd, true);
         begin(other, true);
         assert!(!is_shared(fd) && !is_shared(other));
+    }
+
+    #[test]
+    fn a_wish_is_that_of_duplicates_and_not_of_the_next_socket() {
+        // Numbers that no test opens.
+        let (fd, other) = (1_000_103, 1_000_104);
+        for wish in [Wish::None, Wish::Kernel, Wish::Offload, Wish::Protocol(SDP)] {
+            begin(fd, true);
+            record_wish(fd, wish);
+            duplicate(fd, other);
+            assert_eq!([wish_of(fd), wish_of(other)], [wish; 2]);
+            begin(fd, true);
+            assert_eq!(wish_of(fd), Wish::None);
+        }
     }
 
     #[test]

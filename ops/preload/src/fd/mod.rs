@@ -49,10 +49,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use host::stand_in::Flags;
+use ops::Wish;
 use ops::observe::NativeRecord;
 use rustix::io::{DupFlags, Errno};
 
-pub(crate) use self::marks::{has_duplicate, is_made_as_tcp, is_shared};
+pub(crate) use self::marks::{SDP, has_duplicate, is_made_as_tcp, is_shared, wish_of};
 pub(crate) use self::operations::{
     AddressRoom, Answer, End, Kind, Operations, OptionRoom, OptionValue,
 };
@@ -72,6 +73,11 @@ pub(crate) fn on_made(fd: c_int, is_tcp: bool) {
     removals::on_closed(fd);
     marks::begin(fd, is_tcp);
     forget(fd);
+}
+
+/// Records the stack that the program has named for a socket that it has just made.
+pub(crate) fn on_wish(fd: c_int, wish: Wish) {
+    marks::record_wish(fd, wish);
 }
 
 /// Records a set that the program has just made.

@@ -22,13 +22,17 @@ use crate::{local, observing};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
-    let family = match guard::is_inside() {
-        true => family,
-        false => families::of_socket(family, kind),
-    };
+    if guard::is_inside() {
+        // SAFETY: the call takes no pointers.
+        let fd = unsafe { real::socket(family, kind, protocol) };
+        record_made(fd, family, kind, protocol);
+        return fd;
+    }
+    let made = families::of_socket(family, kind, protocol);
     // SAFETY: the call takes no pointers.
-    let fd = unsafe { real::socket(family, kind, protocol) };
-    record_made(fd, family, kind, protocol);
+    let fd = unsafe { real::socket(made.family, kind, made.protocol) };
+    record_made(fd, made.family, kind, made.protocol);
+    fd::on_wish(fd, made.wish);
     fd
 }
 

@@ -22,7 +22,7 @@ use libc::{IP_BIND_ADDRESS_NO_PORT, IPPROTO_IP};
 use ops::observe::ReasonText;
 use ops::rules::{Role, Rule};
 use ops::{
-    DecisionTrace, Intent, KernelTarget, Offer, OffloadStream, Plan, Reason, Reserve, Switch,
+    DecisionTrace, Intent, KernelTarget, Offer, OffloadStream, Plan, Reason, Reserve, Switch, Wish,
 };
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use tracing::info;
@@ -72,7 +72,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         return Outcome::Kernel(None);
     };
     let Some(switch) = switch::switch() else {
-        return Outcome::Kernel(None);
+        return without_switch(fd, remote, None);
     };
     let intent = Intent {
         role: Role::Connect,
@@ -80,6 +80,7 @@ pub(crate) fn connect(fd: c_int, remote: SocketAddr) -> Outcome {
         from: (!bound.ip().is_unspecified()).then(|| canonical(bound)),
         tcp_only: tcp_only::option_of(socket),
         receive_bound: Carried::receive_bound(socket),
+        wish: fd::wish_of(fd),
     };
     let mut offer = match switch.plan(&intent, &mut DecisionTrace::default()) {
         Plan::Offload(offer) => offer,
@@ -150,9 +151,13 @@ enum AddressReason {
 
 impl AddressReason {
     /// Returns the reason if there is one. Makes no system call.
-    fn of(remote: SocketAddr) -> Option<Self> {
+    fn of(fd: c_int, remote: SocketAddr) -> Option<Self> {
         let rule = switch::made().and_then(|switch| switch.rule_for_tcp(remote));
-        let not_offered = || not_offered::is_recent(remote).then_some(Self::NotOffered);
+        // A program that names a stack is not connected over TCP without a decision.
+        let not_offered = || {
+            let is_recent = not_offered::is_recent(remote) && fd::wish_of(fd) == Wish::None;
+            is_recent.then_some(Self::NotOffered)
+        };
         rule.map(Self::Rule).or_else(not_offered)
     }
 
@@ -185,7 +190,7 @@ pub(crate) fn peer_on_tcp(
         return None;
     }
     let remote = to_single_host(remote);
-    Some((remote, AddressReason::of(remote)?.text()))
+    Some((remote, AddressReason::of(fd, remote)?.text()))
 }
 
 /// Returns the outcome if the kernel connects the socket whatever its state and options are: it is
@@ -195,14 +200,37 @@ fn connect_by_kernel(fd: c_int, socket: BorrowedFd<'_>, remote: SocketAddr) -> O
         return Some(Outcome::Kernel(None));
     }
     let reason = match host::reserve::is_short() {
-        true => Reason::Failed(Errno::NOMEM),
-        false => AddressReason::of(remote)?.reason(),
+        true => {
+            return Some(without_switch(
+                fd,
+                remote,
+                Some(Reason::Failed(Errno::NOMEM)),
+            ));
+        }
+        false => AddressReason::of(fd, remote)?.reason(),
     };
     // A program may call `connect` again to find out whether the connection was made.
     if !fd::is_listed(fd) {
         info!(peer = %remote, %reason, "a connection uses TCP");
     }
     Some(Outcome::Kernel(Some(reason)))
+}
+
+/// Connects over TCP because this process cannot decide, or refuses a socket that names offload
+/// protocols.
+fn without_switch(fd: c_int, remote: SocketAddr, reason: Option<Reason>) -> Outcome {
+    match fd::wish_of(fd) {
+        Wish::None | Wish::Kernel => {
+            if let Some(reason) = &reason {
+                info!(peer = %remote, %reason, "a connection uses TCP");
+            }
+            Outcome::Kernel(reason)
+        }
+        Wish::Offload | Wish::Protocol(_) => {
+            let reason = reason.unwrap_or(Reason::NoProtocol);
+            Outcome::Offloaded(Err(refuse(remote, &reason)))
+        }
+    }
 }
 
 /// Connects through a protocol whose bytes this library moves, or falls back to TCP.

@@ -11,7 +11,7 @@ use host::locks::IgnorePoison as _;
 use ops::observe::{ReasonText, Record};
 use ops::portmap::Offering;
 use ops::rules::Role;
-use ops::{DecisionTrace, Intent, Local, Offer, OffloadProtocol, Plan, Reason, Switch};
+use ops::{DecisionTrace, Intent, Local, Offer, OffloadProtocol, Plan, Reason, Switch, Wish};
 use rustix::net::sockopt;
 use tracing::info;
 
@@ -211,6 +211,7 @@ struct Candidate {
     local: Local,
     tcp_only: Option<&'static str>,
     receive_bound: Option<usize>,
+    wish: Wish,
 }
 
 impl Candidate {
@@ -223,6 +224,7 @@ impl Candidate {
             local: Local::of(socket, service),
             tcp_only: tcp_only::option_of(socket),
             receive_bound: buffers::receive_bound(socket),
+            wish: fd::wish_of(socket.as_raw_fd()),
         })
     }
 
@@ -234,6 +236,7 @@ impl Candidate {
             from: None,
             tcp_only: self.tcp_only,
             receive_bound: self.receive_bound,
+            wish: self.wish,
         };
         match self.switch.plan(&intent, &mut DecisionTrace::default()) {
             Plan::Offload(offer) => Ok(offer),
