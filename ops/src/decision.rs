@@ -7,12 +7,15 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tracing::debug;
 
-use crate::netlink::{RdmaPort, Reach, Route, RouteQuery};
+use crate::netlink::{LinkAddress, NetStack, RdmaPort, Reach, Route, RouteQuery};
 use crate::protosw::{OffloadProtocol, Terms, Way};
 use crate::reason::Reason;
 use crate::rules::{Query, Role, Rule, Setting, Target};
 use crate::switch::Switch;
 use crate::trace::{DecisionTrace, Subject};
+
+/// The time for which an explanation waits until the kernel has resolved the next hop.
+const RESOLVED_WITHIN: Duration = Duration::from_millis(500);
 
 /// The call that a socket is about to make.
 #[derive(Debug)]
@@ -359,7 +362,7 @@ impl Finder<'_> {
             Role::Listen => self.find_at_own_address(),
         };
         let ip = self.intent.address.ip().to_canonical();
-        trace.note(Subject::Route, || describe(&found, ip));
+        trace.note(Subject::Route, || describe(self.switch.stack(), &found, ip));
         self.found = Some(found.clone());
         found
     }
@@ -433,7 +436,7 @@ impl Finder<'_> {
     }
 }
 
-fn describe(found: &Result<Found, Reason>, ip: IpAddr) -> String {
+fn describe(stack: Option<&NetStack>, found: &Result<Found, Reason>, ip: IpAddr) -> String {
     let found = match found {
         Ok(found) => found,
         Err(reason) => return reason.to_string(),
@@ -447,7 +450,12 @@ fn describe(found: &Result<Found, Reason>, ip: IpAddr) -> String {
     if let Some(route) = &found.route {
         match route.reach {
             Reach::Local => text.push_str(", this host"),
-            _ => text.push_str(&format!(", next hop {}", route.next_hop())),
+            _ => {
+                text.push_str(&format!(", next hop {}", route.next_hop()));
+                if let Some(stack) = stack {
+                    text.push_str(&describe_link(stack, route, ip));
+                }
+            }
         }
         if let Some(source) = route.source {
             text.push_str(&format!(", from {source}"));
@@ -458,6 +466,27 @@ fn describe(found: &Result<Found, Reason>, ip: IpAddr) -> String {
     } else {
         ", no RDMA"
     });
+    text
+}
+
+/// Describes the link-layer address of the next hop, the MTU, and the other source addresses.
+fn describe_link(stack: &NetStack, route: &Route, ip: IpAddr) -> String {
+    let mut text = String::new();
+    if let Ok(LinkAddress::Known(bytes)) = stack.link_address(route, RESOLVED_WITHIN) {
+        let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        text.push_str(&format!(" ({})", bytes.join(":")));
+    }
+    if let Ok(mtu) = stack.mtu_to(ip) {
+        text.push_str(&format!(", MTU {mtu}"));
+    }
+    let sources = stack.sources_to(ip).unwrap_or_default();
+    let others = sources
+        .iter()
+        .filter(|other| Some(other.ip) != route.source);
+    let others: Vec<String> = others.map(|other| other.ip.to_string()).collect();
+    if !others.is_empty() {
+        text.push_str(&format!(", also reached from {}", others.join(", ")));
+    }
     text
 }
 

@@ -1,5 +1,6 @@
 //! Policy, route and the protocol that carries a connection.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -156,6 +157,13 @@ fn the_device_of_the_route_decides() -> Result<()> {
             .collect::<String>()
     };
     ensure!(route().ends_with(", no RDMA"), "{}", route());
+    // The next hop with its link-layer address, and the MTU.
+    let link = fs::read_to_string("/proc/thread-self/net/arp")?;
+    let link = link.lines().find(|line| line.ends_with(Veth::NEAR));
+    let link = link.and_then(|line| line.split_whitespace().nth(3));
+    let link = link.ok_or(anyhow!("the next hop is not resolved"))?;
+    let hop = format!(", next hop {} ({link}), MTU 1500", Veth::FAR_V4);
+    ensure!(route().contains(&hop), "{} and not {hop}", route());
     let stack = lab.switch.stack().ok_or(anyhow!("no stack"))?;
     stack.mark_rdma(Veth::NEAR)?;
     ensure!(route().ends_with(", RDMA"), "{}", route());
