@@ -9,6 +9,7 @@
 //! | `fd` | the program's descriptors; a call on a native socket costs two loads |
 //! | `events` | the thread `ops-events`, which starts with the first offloaded socket; sleeping threads |
 //! | `tcp` | sockets of the kernel's TCP: addresses, options |
+//! | `foreign` | offload protocols in shared objects, which the rule file names |
 //! | `switch` | the decision which protocol carries a socket |
 //! | `socket` | the connections behind the program's descriptors |
 //! | `listener` | a listening TCP socket, and the offload listeners next to it |
@@ -34,6 +35,7 @@ host::allocate_with_reserve!();
 
 mod events;
 mod fd;
+mod foreign;
 // A test binary would call its own hooks from the test harness; the suites run programs under them.
 #[cfg(not(test))]
 mod hooks;

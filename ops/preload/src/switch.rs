@@ -3,20 +3,19 @@
 //! The switch is made when the first socket connects or listens, so a program without sockets does
 //! not pay for it.
 
-use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use host::descriptors::raise;
 use ops::netlink::NetStack;
-use ops::rules::Source;
+use ops::rules::{Object, Source};
 use ops::{OffloadProtocol, Program, Registry, Switch, WITHIN};
 use ops_local_protocol::LocalProtocol;
 use ops_sdp_protocol::SdpProtocol;
 
+use crate::foreign;
 use crate::process::per_process::PerProcess;
 use crate::process::{self, guard, real};
 use crate::tcp::namespaces::{self, Namespace};
@@ -115,10 +114,14 @@ fn make() -> Option<Arc<Switch>> {
     }
     let local = Arc::new(LocalProtocol::new(is_software));
     let sdp = Arc::new(SdpProtocol::new(raise).for_all(is_software));
-    let protocols: [(Arc<dyn OffloadProtocol>, i32); 2] = [(local, LOCAL_FIRST), (sdp, 0)];
+    let mut protocols: Vec<(Arc<dyn OffloadProtocol>, i32)> = vec![(local, LOCAL_FIRST), (sdp, 0)];
+    protocols.extend(rules.objects().iter().filter_map(load));
     for (protocol, priority) in protocols {
-        // The registration lasts as long as the process.
-        std::mem::forget(registry.register(protocol, priority).ok()?);
+        match registry.register(protocol, priority) {
+            // The registration lasts as long as the process.
+            Ok(registration) => std::mem::forget(registration),
+            Err(error) => ops::log::print_error(&error.to_string()),
+        }
     }
     let program = Program {
         path: std::env::current_exe()
@@ -133,22 +136,22 @@ fn make() -> Option<Arc<Switch>> {
     Switch::new(program, Some(rules), registry, stack, WITHIN).ok()
 }
 
+/// Loads the protocol of an object that the rule file names. Without it the other protocols are
+/// used, and the error is written to standard error.
+fn load(object: &Object) -> Option<(Arc<dyn OffloadProtocol>, i32)> {
+    match foreign::load(&object.path) {
+        Ok((protocol, wanted)) => Some((Arc::new(protocol), object.priority.unwrap_or(wanted))),
+        Err(error) => {
+            ops::log::print_error(&error);
+            None
+        }
+    }
+}
+
 /// Returns the directory of this library, in which the DAT libraries were installed too.
 fn our_directory() -> Option<PathBuf> {
-    let mut info = libc::Dl_info {
-        dli_fname: std::ptr::null(),
-        dli_fbase: std::ptr::null_mut(),
-        dli_sname: std::ptr::null(),
-        dli_saddr: std::ptr::null_mut(),
-    };
     let here: fn() -> Option<PathBuf> = our_directory;
-    // SAFETY: the address is within this library, and `info` is valid for writes.
-    if unsafe { libc::dladdr(here as *const _, &raw mut info) } == 0 || info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: the string belongs to the loader, and lives as long as this library.
-    let path = unsafe { CStr::from_ptr(info.dli_fname) };
-    let library = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
+    let library = host::library::file_of(here as usize)?;
     let library = std::path::absolute(library).ok()?;
     library.parent().map(Path::to_owned)
 }

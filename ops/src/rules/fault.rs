@@ -20,7 +20,7 @@ pub enum Reason {
     #[error("not UTF-8; save the file in that encoding")]
     NotText,
     /// The first word is no directive.
-    #[error("unknown directive `{0}`; a line begins with `use`, `log` or `#`")]
+    #[error("unknown directive `{0}`; a line begins with `use`, `log`, `protocol` or `#`")]
     Directive(String),
     /// The line ends too early.
     #[error("the {0} is missing; write `use TARGET ROLE PROGRAM ADDRESS:PORT [KEY=VALUE ...]`")]

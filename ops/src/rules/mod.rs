@@ -10,6 +10,7 @@
 //! use both connect *      [2001:db8::]/32:*    interface=eth1 user=1000 within=100ms
 //! use sdp  connect redis* *:6379               sdp.send-buffer=2M
 //! log destination stderr min-level 8
+//! protocol /usr/lib/libexample.so priority=5
 //! ```
 //!
 //! | Word | Values |
@@ -58,4 +59,4 @@ pub use parse::{parse, parse_for};
 pub use query::{Query, Role};
 pub use rule::{Rule, Setting, Target};
 pub use source::{CONFIG_FILES, Loaded, Source, Unusable, VARIABLES};
-pub use table::{Rules, Verdict};
+pub use table::{Object, Rules, Verdict};

@@ -10,7 +10,7 @@ use crate::rules::known::{self, Known};
 use crate::rules::log::{Destination, Log};
 use crate::rules::query::Role;
 use crate::rules::rule::{Rule, Setting, Target};
-use crate::rules::table::Rules;
+use crate::rules::table::{Object, Rules};
 use crate::rules::word::{Word, Words};
 
 /// The longest time that a rule may let a program wait for an offload protocol.
@@ -75,6 +75,10 @@ fn parse_line(
             rules.rules.push(parse_rule(&mut words, number, known)?);
             Ok(())
         }
+        Some(word) if word.is("protocol") => {
+            rules.objects.push(parse_object(word, &mut words)?);
+            Ok(())
+        }
         Some(word) if word.is("log") => parse_log(&mut words, rules.log.get_or_insert_default()),
         Some(word) => Err(word.refuse(Reason::Directive)),
     }
@@ -102,6 +106,42 @@ fn parse_rule(words: &mut Words<'_>, line: u32, known: Option<&[Known]>) -> Resu
     };
     words.try_for_each(|word| parse_setting(word, known, &mut rule))?;
     Ok(rule)
+}
+
+/// Parses a line that names the shared object of a protocol.
+fn parse_object(directive: Word<'_>, words: &mut Words<'_>) -> Result<Object, Fault> {
+    let value = |key: &str, word: Word<'_>, wanted| {
+        word.fault(Reason::Value {
+            key: key.to_owned(),
+            value: word.text.to_owned(),
+            wanted,
+        })
+    };
+    let path = words.next().unwrap_or(directive);
+    if !path.text.starts_with('/') {
+        return Err(value(
+            "protocol",
+            path,
+            "the absolute path of a shared object",
+        ));
+    }
+    let mut priority = None;
+    words.try_for_each(|word| {
+        let (key, given) = word
+            .split_first('=')
+            .filter(|(key, _)| key.is("priority"))
+            .ok_or_else(|| value("protocol", word, "a path, and priority=NUMBER"))?;
+        if priority.is_some() {
+            return Err(key.refuse(Reason::Twice));
+        }
+        let number = given.text.parse();
+        priority = Some(number.map_err(|_| value("priority", given, "a whole number"))?);
+        Ok(())
+    })?;
+    Ok(Object {
+        path: path.text.into(),
+        priority,
+    })
 }
 
 fn parse_target(word: Word<'_>) -> Result<(Target, &'static [&'static str]), Fault> {
@@ -305,6 +345,30 @@ mod tests {
                 level_min: 8,
             })
         );
+    }
+
+    #[test]
+    fn objects_of_protocols_are_named_with_their_priorities() {
+        let file = "protocol /lib/a.so\nPROTOCOL /lib/b.so priority=-5 # second";
+        let rules = parse(file.as_bytes()).unwrap();
+        let objects = [("/lib/a.so", None), ("/lib/b.so", Some(-5))];
+        let objects = objects.map(|(path, priority)| Object {
+            path: path.into(),
+            priority,
+        });
+        assert_eq!(rules.objects(), objects);
+        for (line, column) in rows! {
+            "protocol", 1;
+            "protocol a.so", 10;
+            "protocol /a.so 5", 16;
+            "protocol /a.so priority=", 25;
+            "protocol /a.so priority=high", 25;
+            "protocol /a.so priority=1 priority=2", 27;
+            "protocol /a.so name=b", 16;
+        } {
+            let faults = parse(line.as_bytes()).unwrap_err();
+            assert_eq!(faults[0].column, column, "{line}: {}", faults[0].reason);
+        }
     }
 
     #[test]

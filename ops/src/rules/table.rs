@@ -1,5 +1,7 @@
 //! The rules of a file.
 
+use std::path::PathBuf;
+
 use crate::rules::log::Log;
 use crate::rules::query::Query;
 use crate::rules::rule::{Rule, Target};
@@ -9,6 +11,16 @@ use crate::rules::rule::{Rule, Target};
 pub struct Rules {
     pub(super) rules: Vec<Rule>,
     pub(super) log: Option<Log>,
+    pub(super) objects: Vec<Object>,
+}
+
+/// A shared object with an offload protocol (`ops_protocol.h`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// The absolute path of the object.
+    pub path: PathBuf,
+    /// The priority of the protocol, if it is not that of the object.
+    pub priority: Option<i32>,
 }
 
 /// The decision for a socket.
@@ -25,6 +37,12 @@ impl Rules {
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// Returns the shared objects of the `protocol` lines, in file order.
+    #[must_use]
+    pub fn objects(&self) -> &[Object] {
+        &self.objects
     }
 
     /// Returns the settings of the `log` lines, if the file has one.

@@ -8,6 +8,7 @@
 //! | [`left_waits`] | threads that do not return from a wait |
 //! | [`as_over_tcp`] | programs that rely on details of TCP sockets |
 //! | [`past_library`] | programs that use descriptors by io_uring, Linux AIO and system call instructions |
+//! | [`foreign`] | offload protocols in shared objects |
 //! | [`unseen_listeners`] | servers that wait or accept past the library |
 //!
 //! The tests run with each offload protocol, except for those of connections within the host, which
@@ -15,6 +16,7 @@
 //! this suite with the library preloaded.
 
 mod as_over_tcp;
+mod foreign;
 mod left_waits;
 mod pair;
 mod past_library;
@@ -87,6 +89,8 @@ fn main() -> ExitCode {
             "as_over_tcp::under_valgrind".into(),
             || as_over_tcp::run_under_valgrind(protocol),
         ));
+        let foreign = foreign::cases().filter(|_| is_local);
+        trials.extend(foreign.map(|(case, run)| trial(protocol, format!("foreign::{case}"), run)));
         let kinds = [
             ("scripts", scripts::all().collect::<Vec<_>>()),
             ("forking", scripts::forking().collect()),

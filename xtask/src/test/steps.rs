@@ -167,7 +167,10 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite netlink", &[CC, IP]).of("ops").unstaged(),
     Step::suite("suite switch", &[CC, IP]).of("ops").unstaged(),
     Step::suite("suite portmap", &[CC]).of("ops").unstaged(),
-    Step::suite("suite preload", &[CC, NM, PYTHON, VALGRIND]),
+    Step::suite(
+        "suite preload",
+        &[CC, NM, PYTHON, VALGRIND, MAKE, PKG_CONFIG, IP],
+    ),
     Step::suite("suite preload_faults", &[CC, NM, IP, TC, NFT]),
     Step::suite("suite opsrun", &[CC, NM, PYTHON, STRACE]),
     Step::check("suite programs", programs::NEEDS, suite_of_programs).on_stage(),

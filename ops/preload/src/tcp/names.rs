@@ -181,7 +181,7 @@ pub(crate) unsafe fn is_unspecified(address: *const sockaddr, len: socklen_t) ->
             == libc::AF_UNSPEC as libc::sa_family_t
 }
 
-pub(super) fn raw(address: SocketAddr) -> ([u8; size_of::<sockaddr_in6>()], usize) {
+pub(crate) fn raw(address: SocketAddr) -> ([u8; size_of::<sockaddr_in6>()], usize) {
     let mut bytes = [0; size_of::<sockaddr_in6>()];
     let len = match address {
         SocketAddr::V4(v4) => {
