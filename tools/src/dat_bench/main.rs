@@ -10,8 +10,7 @@
 //! a namespace of its own too.
 //!
 //! - `tool_args::bench` the command line and the cases that can be measured; `rows.rs` the cases
-//!   that are measured, and their targets, which are printed for `cargo xtask bench` alone;
-//!   `sweep.rs` the cases of a range of sizes
+//!   that are measured; `sweep.rs` the cases of a range of sizes
 //! - `session.rs` one wire; `measure.rs` rounds and medians; `report.rs` the table; `results.rs`
 //!   rows as JSON and CSV, `files.rs` the files with them; `progress.rs` the bar on a terminal
 //! - `hosts` measurements between two hosts; `laps.rs` the times of single operations
@@ -50,15 +49,13 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use tool_args::bench::case::{Stack, Wire};
+use tool_args::bench::case::{Case, Stack, Wire};
 use tool_args::bench::{Args, Contender};
 
 use crate::control::Channel;
 use crate::files::Files;
 use crate::measure::Plan;
 use crate::progress::Progress;
-use crate::report::Tally;
-use crate::rows::Row;
 use crate::session::Session;
 use crate::setup::Environment;
 
@@ -111,30 +108,30 @@ fn lead(args: &Args) -> Result<()> {
         plan,
         progress: Progress::of(rows.len(), plan.rounds),
     };
-    let mut tally = Tally::new(cpus.spare.is_some(), args.targets);
+    let mut not_run = 0;
     for (wire, contender, rows) in sessions(rows) {
-        session.measure(wire, contender, &rows, &mut tally, &mut files)?;
+        not_run += session.measure(wire, contender, &rows, &mut files)?;
     }
     files.end()?;
     session.progress.end();
-    report::foot(&tally);
+    report::foot(not_run);
     Ok(())
 }
 
 /// Groups the rows that share two processes: those of a contender on a wire. Each row about many
 /// connections is a group of its own, because it does not free all its memory.
-fn sessions(rows: Vec<Row>) -> Vec<(Wire, Stack, Vec<Row>)> {
-    let (scale, traffic): (Vec<Row>, Vec<Row>) =
-        rows.into_iter().partition(|row| row.case.is_scale());
+fn sessions(rows: Vec<Case>) -> Vec<(Wire, Stack, Vec<Case>)> {
+    let (scale, traffic): (Vec<Case>, Vec<Case>) =
+        rows.into_iter().partition(|case| case.is_scale());
     let of = |wire, contender| {
-        let is_its = |row: &&Row| row.case.wire == wire && row.case.contender() == contender;
+        let is_its = |case: &&Case| case.wire == wire && case.contender() == contender;
         let rows = traffic.iter().filter(is_its).copied().collect();
         (wire, contender, rows)
     };
     let alone = scale
         .iter()
-        .map(|row| (row.case.wire, row.case.contender(), vec![*row]));
-    let mut sessions: Vec<(_, _, Vec<Row>)> = Vec::new();
+        .map(|case| (case.wire, case.contender(), vec![*case]));
+    let mut sessions: Vec<(_, _, Vec<Case>)> = Vec::new();
     for contender in [Stack::Dat, Stack::Sdp] {
         sessions.extend(Wire::ALL.map(|wire| of(wire, contender)));
     }
@@ -156,24 +153,24 @@ fn plan(args: &Args) -> Plan {
 }
 
 /// The rows that the caller asked for.
-fn rows(args: &Args) -> Result<Vec<Row>> {
+fn rows(args: &Args) -> Result<Vec<Case>> {
     let has_kind = args.one_way || args.bidirectional;
     let is_sweep = args.all || !args.size.is_empty() || has_kind || args.host.is_some();
     let mut rows = match (args.cases.is_empty(), args.quick) {
         _ if is_sweep => sweep::rows(args)?,
-        (false, _) => args.cases.iter().copied().map(Row::of).collect(),
-        (true, true) => Row::quick(),
-        (true, false) => Row::all(),
+        (false, _) => args.cases.clone(),
+        (true, true) => rows::QUICK.to_vec(),
+        (true, false) => rows::ALL.to_vec(),
     };
     if let Some(only) = args.only {
         let wanted = match only {
             Contender::Dat => Stack::Dat,
             Contender::Sdp => Stack::Sdp,
         };
-        rows.retain(|row| row.case.contender() == wanted);
+        rows.retain(|case| case.contender() == wanted);
     }
     if !args.place.is_empty() {
-        rows.retain(|row| args.place.contains(&row.case.wire));
+        rows.retain(|case| args.place.contains(&case.wire));
     }
     Ok(rows)
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use tool_args::bench::case::{BATCH, Case, Stack, Wire, Work};
+use tool_args::bench::spread::Spread;
 
 use crate::contender::Contender;
 use crate::control::{Counted, Peer};
@@ -36,15 +37,6 @@ pub(crate) struct Bench {
 struct Calls {
     ours: Option<f64>,
     peers: Option<f64>,
-}
-
-/// A median with its extremes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Spread {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-    pub(crate) mean: f64,
 }
 
 /// The results of a case.
@@ -154,9 +146,9 @@ impl Bench {
         let bytes = self.grow(case, CROWD)?;
         let kibibytes = bytes as f64 / 1024.0 / CROWD as f64;
         Ok(Outcome {
-            raw: Spread::of(Vec::new()),
-            contender: Spread::of(vec![kibibytes]),
-            ratio: Spread::of(Vec::new()),
+            raw: Spread::of([]),
+            contender: Spread::of([kibibytes]),
+            ratio: Spread::of([]),
             others: Vec::new(),
             syscalls: [None; 3],
             copies: None,
@@ -365,43 +357,6 @@ impl Series {
     /// The ratio of this contender's figures to another's, round by round.
     fn to(&self, other: &Self) -> Spread {
         let pairs = self.figures.iter().zip(&other.figures);
-        Spread::of(pairs.map(|(mine, others)| mine / others).collect())
-    }
-}
-
-impl Spread {
-    /// Returns the spread of the values; NaN without values.
-    fn of(mut values: Vec<f64>) -> Self {
-        values.sort_by(f64::total_cmp);
-        let len = values.len();
-        let mean = values.iter().sum::<f64>() / len as f64;
-        let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
-        let median = (at((len.max(1) - 1) / 2) + at(len / 2)) / 2.0;
-        Self {
-            median,
-            min: at(0),
-            max: at(len.max(1) - 1),
-            mean,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn medians_of_odd_and_even_numbers_of_rounds() {
-        let spread = |median, min, max| Spread {
-            median,
-            min,
-            max,
-            mean: median,
-        };
-        let odd = Spread::of(vec![3.0, 1.0, 2.0]);
-        assert_eq!(odd, spread(2.0, 1.0, 3.0));
-        let even = Spread::of(vec![4.0, 1.0, 2.0, 3.0]);
-        assert_eq!(even, spread(2.5, 1.0, 4.0));
-        assert!(Spread::of(Vec::new()).median.is_nan());
+        Spread::of(pairs.map(|(mine, others)| mine / others))
     }
 }

@@ -1,19 +1,18 @@
-//! The rows of a run, as JSON and as comma-separated values.
+//! The rows of a run as JSON, and as comma-separated values with the same data.
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use tool_args::bench::case::{Case, Stack};
+use tool_args::bench::case::Case;
+use tool_args::bench::spread::Spread;
 
 use crate::laps::Latency;
-use crate::measure::{Outcome, Plan, Spread};
+use crate::measure::{Outcome, Plan};
 
 /// A row that was measured.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) case: Case,
     pub(crate) outcome: Outcome,
-    /// The figure divided by that of the row that the target compares with.
-    pub(crate) to_other: Option<f64>,
     /// The share of the CPUs that other programs used meanwhile, between 0 and 1.
     pub(crate) foreign_share: Option<f64>,
 }
@@ -42,16 +41,48 @@ pub(crate) fn json_head(plan: Plan) -> String {
     )
 }
 
+/// The columns of the comma-separated values, and the JSON of each (RFC 6901).
+const COLUMNS: [(&str, &str); 30] = [
+    ("case", "/case"),
+    ("work", "/work"),
+    ("bytes", "/bytes"),
+    ("depth", "/depth"),
+    ("place", "/place"),
+    ("stack", "/contender"),
+    ("unit", "/unit"),
+    ("better", "/better"),
+    ("median", "/figure/median"),
+    ("min", "/figure/min"),
+    ("max", "/figure/max"),
+    ("raw_median", "/raw/median"),
+    ("raw_min", "/raw/min"),
+    ("raw_max", "/raw/max"),
+    ("ratio_median", "/ratio/median"),
+    ("ratio_min", "/ratio/min"),
+    ("ratio_max", "/ratio/max"),
+    ("syscalls_here", "/syscalls/here"),
+    ("syscalls_peer", "/syscalls/peer"),
+    ("syscalls_raw", "/syscalls/raw"),
+    ("copies_here", "/copies/here"),
+    ("copies_peer", "/copies/peer"),
+    ("processor_s_per_gib", "/processor_s_per_gib/contender"),
+    ("processor_s_per_gib_raw", "/processor_s_per_gib/raw"),
+    ("p50", "/latency/contender/p50"),
+    ("p90", "/latency/contender/p90"),
+    ("p99", "/latency/contender/p99"),
+    ("p99_9", "/latency/contender/p99_9"),
+    ("foreign_share", "/foreign_share"),
+    ("not_run", "/not_run"),
+];
+
 /// The line with the names of the columns.
 pub(crate) fn csv_head() -> Result<String> {
-    csv_text([COLUMNS.map(str::to_owned).into()])
+    csv_line(COLUMNS.map(|(name, _)| name.to_owned()))
 }
 
-fn csv_text(lines: impl IntoIterator<Item = Vec<String>>) -> Result<String> {
+fn csv_line(fields: [String; COLUMNS.len()]) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    for line in lines {
-        writer.write_record(padded(line))?;
-    }
+    writer.write_record(fields)?;
     let bytes = writer
         .into_inner()
         .map_err(csv::IntoInnerError::into_error)?;
@@ -70,61 +101,35 @@ impl Entry<'_> {
         }
     }
 
-    /// The row's lines.
+    /// The row's lines: one for the contender, and one for each other stack.
     pub(crate) fn csv(&self) -> Result<String> {
-        match self {
-            Self::Measured(row) => {
-                let mut lines = vec![row.line()];
-                for other in &row.outcome.others {
-                    let mut line = of_stack(row.case, other.stack, other.figure);
-                    line.extend(numbers(row.outcome.raw));
-                    line.extend(numbers(other.to_raw));
-                    lines.push(line);
-                }
-                csv_text(lines)
+        let row = self.json();
+        let mut lines = vec![row.clone()];
+        let others = row["others"].as_array();
+        lines.extend(others.into_iter().flatten().map(|other| {
+            let mut line = row.clone();
+            for part in ["syscalls", "copies", "processor_s_per_gib", "latency"] {
+                line[part] = Value::Null;
             }
-            Self::NotRun(row) => {
-                let mut line = padded(described(row.case, row.case.contender()).into());
-                line[COLUMNS.len() - 1].clone_from(&row.reason);
-                csv_text([line])
-            }
-        }
+            line["foreign_share"] = Value::Null;
+            line["contender"] = other["stack"].clone();
+            line["figure"] = other["figure"].clone();
+            line["ratio"] = other["to_raw"].clone();
+            line
+        }));
+        let line = |row: &Value| csv_line(COLUMNS.map(|(_, place)| field(row.pointer(place))));
+        lines.iter().map(line).collect()
     }
 }
 
-/// The columns of the comma-separated values. A number that is not known is an empty field.
-const COLUMNS: [&str; 30] = [
-    "case",
-    "work",
-    "bytes",
-    "depth",
-    "place",
-    "stack",
-    "unit",
-    "better",
-    "median",
-    "min",
-    "max",
-    "raw_median",
-    "raw_min",
-    "raw_max",
-    "ratio_median",
-    "ratio_min",
-    "ratio_max",
-    "syscalls_here",
-    "syscalls_peer",
-    "syscalls_raw",
-    "copies_here",
-    "copies_peer",
-    "processor_s_per_gib",
-    "processor_s_per_gib_raw",
-    "p50",
-    "p90",
-    "p99",
-    "p99_9",
-    "foreign_share",
-    "not_run",
-];
+/// A value without the quotes of JSON. A value that is not known is an empty field.
+fn field(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(number) => number.to_string(),
+    }
+}
 
 impl Measured {
     fn json(&self) -> Value {
@@ -143,20 +148,12 @@ impl Measured {
             })
             .collect();
         let mut value = of_case(self.case);
-        for (key, part) in [
-            ("figure", spread(outcome.contender)),
-            ("raw", spread(outcome.raw)),
-            ("ratio", spread(outcome.ratio)),
-            ("ratio_to_other_row", json!(self.to_other)),
-            (
-                "syscalls",
-                json!({ "here": here, "peer": peer, "raw": raw }),
-            ),
-            ("others", json!(others)),
-            ("foreign_share", json!(self.foreign_share)),
-        ] {
-            value[key] = part;
-        }
+        value["figure"] = spread(outcome.contender);
+        value["raw"] = spread(outcome.raw);
+        value["ratio"] = spread(outcome.ratio);
+        value["syscalls"] = json!({ "here": here, "peer": peer, "raw": raw });
+        value["others"] = json!(others);
+        value["foreign_share"] = json!(self.foreign_share);
         if let Some([here, peer]) = outcome.copies {
             value["copies"] = json!({ "here": here, "peer": peer });
         }
@@ -167,27 +164,6 @@ impl Measured {
             value["latency"] = json!({ "contender": latency(own), "raw": latency(raw) });
         }
         value
-    }
-
-    /// The fields of the contender's line.
-    fn line(&self) -> Vec<String> {
-        let outcome = &self.outcome;
-        let mut line = of_stack(self.case, self.case.contender(), outcome.contender);
-        line.extend(numbers(outcome.raw));
-        line.extend(numbers(outcome.ratio));
-        line.extend(outcome.syscalls.map(optional));
-        for pair in [outcome.copies, outcome.processor] {
-            line.extend(match pair {
-                Some(pair) => pair.map(number),
-                None => [const { String::new() }; 2],
-            });
-        }
-        line.extend(match outcome.latency {
-            Some([own, _]) => percentiles(own).map(number),
-            None => [const { String::new() }; 4],
-        });
-        line.push(optional(self.foreign_share));
-        padded(line)
     }
 }
 
@@ -201,15 +177,8 @@ fn of_case(case: Case) -> Value {
         "place": case.wire.name(),
         "contender": case.contender().to_string(),
         "unit": case.unit().label(),
-        "better": better(case),
+        "better": if case.unit().is_less_better() { "less" } else { "more" },
     })
-}
-
-fn better(case: Case) -> &'static str {
-    match case.unit().is_less_better() {
-        true => "less",
-        false => "more",
-    }
 }
 
 /// Returns a median with its extremes. A number that is not known becomes `null`.
@@ -217,69 +186,25 @@ fn spread(spread: Spread) -> Value {
     json!({ "median": spread.median, "min": spread.min, "max": spread.max })
 }
 
-fn percentiles(latency: Latency) -> [f64; 4] {
-    [latency.p50, latency.p90, latency.p99, latency.p99_9]
-}
-
 /// Returns the times of single operations.
 fn latency(latency: Latency) -> Value {
-    let [p50, p90, p99, p99_9] = percentiles(latency);
     json!({
-        "min": latency.min, "p50": p50, "p90": p90, "p99": p99, "p99_9": p99_9,
-        "max": latency.max, "average": latency.average,
+        "min": latency.min, "p50": latency.p50, "p90": latency.p90, "p99": latency.p99,
+        "p99_9": latency.p99_9, "max": latency.max, "average": latency.average,
     })
-}
-
-/// The fields that describe a line.
-fn described(case: Case, stack: Stack) -> [String; 8] {
-    [
-        case.to_string(),
-        case.work.name().to_owned(),
-        case.size.to_string(),
-        case.depth.to_string(),
-        case.wire.name().to_owned(),
-        stack.to_string(),
-        case.unit().label().to_owned(),
-        better(case).to_owned(),
-    ]
-}
-
-fn of_stack(case: Case, stack: Stack, figure: Spread) -> Vec<String> {
-    let mut line: Vec<String> = described(case, stack).into();
-    line.extend(numbers(figure));
-    line
-}
-
-fn numbers(spread: Spread) -> [String; 3] {
-    [spread.median, spread.min, spread.max].map(number)
-}
-
-fn optional(value: Option<f64>) -> String {
-    value.map_or_else(String::new, number)
-}
-
-fn number(value: f64) -> String {
-    match value.is_finite() {
-        true => value.to_string(),
-        false => String::new(),
-    }
-}
-
-/// A line with empty fields up to the last column.
-fn padded(mut line: Vec<String>) -> Vec<String> {
-    line.resize(COLUMNS.len(), String::new());
-    line
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use crate::measure::Other;
-    use tool_args::bench::case::{Mechanism, Wire, Work};
+    use tool_args::bench::case::{Mechanism, Stack, Wire, Work};
 
     fn spread_of(median: f64) -> Spread {
         Spread {
             median,
+            median_from: median,
+            median_to: median,
             min: median / 2.0,
             max: median * 2.0,
             mean: median,
@@ -318,7 +243,6 @@ pub(crate) mod tests {
         Measured {
             case: Case::new(Work::SendPing, 64, 1, Wire::Tcp),
             outcome,
-            to_other: None,
             foreign_share: Some(0.02),
         }
     }
@@ -366,15 +290,15 @@ pub(crate) mod tests {
         };
         assert_eq!(lines.len(), 3);
         assert_eq!(field(0, "stack"), "dat");
-        assert_eq!(field(0, "median"), "2");
-        assert_eq!(field(0, "raw_min"), "4");
+        assert_eq!(field(0, "median"), "2.0");
+        assert_eq!(field(0, "raw_min"), "4.0");
         assert_eq!(field(0, "syscalls_here"), "1.5");
         assert_eq!(field(0, "syscalls_peer"), "");
-        assert_eq!(field(0, "copies_here"), "1");
+        assert_eq!(field(0, "copies_here"), "1.0");
         assert_eq!(field(0, "processor_s_per_gib"), "0.25");
         assert_eq!(
             (field(0, "p50"), field(0, "p99_9")),
-            ("1".into(), "4".into())
+            ("1.0".into(), "4.0".into())
         );
         assert_eq!(field(0, "foreign_share"), "0.02");
         assert_eq!(

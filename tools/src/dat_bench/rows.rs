@@ -1,7 +1,7 @@
-//! The table's rows, and the target of each.
+//! The cases of the table.
 
 use tool_args::bench::case::Case;
-use tool_args::bench::case::Mechanism::{self, Chosen, Copied, Read, Registered, Written};
+use tool_args::bench::case::Mechanism::{Chosen, Copied, Read, Registered, Written};
 use tool_args::bench::case::Wire::{self, Local, Shaped, Tcp, TcpNoCrc, Veth, VethSegments};
 use tool_args::bench::case::Work::{
     self, BlockedPing, Connect, IdleEndpoints, ReadOtherEvd, ReadPing, SdpBlockedPing, SdpPing,
@@ -9,332 +9,133 @@ use tool_args::bench::case::Work::{
     UnattendedRead, UnattendedWrite, WritePing,
 };
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Target {
-    /// The contender's figure divided by raw TCP's in the same round, where less is better.
-    RatioAtMost(f64),
-    /// The contender's figure divided by raw TCP's in the same round, where more is better.
-    RatioAtLeast(f64),
-    /// The figure itself, in the row's unit.
-    FigureAtLeast(f64),
-    /// The figure itself, where less is better.
-    FigureAtMost(f64),
-    /// The row's figure divided by that of another row of this run, where less is better.
-    OtherRowAtMost(f64, Case),
-    /// The row's figure divided by that of another row of this run, where more is better.
-    OtherRowAtLeast(f64, Case),
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Row {
-    pub(crate) case: Case,
-    /// The target; `None` for a case that the caller composed, for a row that is measured only
-    /// because another row is compared with it, and for one mechanism of SDP.
-    pub(crate) target: Option<Target>,
-}
-
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// Every row, in the order of the table. A row that another one names in its target precedes it.
-const ROWS: &[Row] = &[
-    at_most(0.15, SendPing, 64, Local),
-    at_most(0.15, WritePing, 64, Local),
-    at_most(0.80, BlockedPing, 64, Local),
-    at_least(1.80, StreamSend, 64 * KIB, Local),
-    at_least(1.80, StreamWrite, 64 * KIB, Local),
-    at_least(1.80, StreamRead, 64 * KIB, Local),
-    at_least(1.20, StreamSend, MIB, Local),
-    at_least(1.20, StreamWrite, MIB, Local),
-    at_least(1.20, StreamRead, MIB, Local),
-    at_least(1.00, UnattendedWrite, 64 * KIB, Local),
-    at_least(1.00, UnattendedRead, 64 * KIB, Local),
-    million_messages(10.0, 64, Local),
-    at_most(1.50, UnattendedPing, 64, Local),
-    yardstick(ReadPing, 8, Local),
-    of_row(1.50, ReadOtherEvd, ReadPing, 8, Local),
-    at_most(1.08, SendPing, 64, Tcp),
-    at_most(1.10, SendPing, 4 * KIB, Tcp),
-    at_most(1.02, SendPing, 64 * KIB, Tcp),
-    at_most(1.12, WritePing, 64, Tcp),
-    at_most(1.06, BlockedPing, 64, Tcp),
-    at_least(2.5, StreamSend, 4 * KIB, Tcp),
-    at_least(1.15, StreamSend, 64 * KIB, Tcp),
-    at_least(1.15, StreamWrite, 64 * KIB, Tcp),
-    at_least(1.05, StreamRead, 64 * KIB, Tcp),
-    at_least(0.96, StreamSend, MIB, Tcp),
-    at_least(0.96, StreamWrite, MIB, Tcp),
-    at_least(0.93, StreamRead, MIB, Tcp),
-    at_least(1.00, UnattendedWrite, 64 * KIB, Tcp),
-    at_least(1.00, UnattendedRead, 64 * KIB, Tcp),
-    million_messages(4.0, 16, Tcp),
-    million_messages(8.0, 64, Tcp),
-    at_most(1.50, UnattendedPing, 64, Tcp),
-    yardstick(ReadPing, 8, Tcp),
-    of_row(1.50, ReadOtherEvd, ReadPing, 8, Tcp),
-    at_most(1.02, SendPing, 64 * KIB, TcpNoCrc),
-    at_least(1.15, StreamSend, 64 * KIB, TcpNoCrc),
-    at_least(1.15, StreamWrite, 64 * KIB, TcpNoCrc),
-    at_least(1.05, StreamRead, 64 * KIB, TcpNoCrc),
-    at_least(0.96, StreamSend, MIB, TcpNoCrc),
-    at_least(0.96, StreamWrite, MIB, TcpNoCrc),
-    at_least(0.93, StreamRead, MIB, TcpNoCrc),
-    at_most(1.08, SendPing, 64, Veth),
-    at_most(1.10, SendPing, 4 * KIB, Veth),
-    at_least(1.00, StreamSend, 64 * KIB, Veth),
-    at_least(1.00, StreamWrite, 64 * KIB, Veth),
-    at_least(0.95, StreamRead, 64 * KIB, Veth),
-    at_least(0.96, StreamSend, MIB, Veth),
-    at_least(0.96, StreamWrite, MIB, Veth),
-    at_least(0.93, StreamRead, MIB, Veth),
-    at_least(0.65, StreamSend, 64 * KIB, VethSegments),
-    at_least(0.60, StreamSend, MIB, VethSegments),
-    at_least(0.99, StreamSend, MIB, Shaped),
-    row(Target::RatioAtMost(1.50), SendCost, MIB, 16, Shaped),
-    row(Target::FigureAtLeast(15.0), Connect, 1, 16, Tcp),
-    row(LOCAL_CONNECTS, Connect, 1, 16, Local),
-    row(Target::FigureAtMost(8.0), IdleEndpoints, 1, 16, Tcp),
-    row(Target::FigureAtMost(8.0), IdleEndpoints, 1, 16, Local),
-    at_most(0.40, SdpPing, 64, Local),
-    at_most(1.30, SdpBlockedPing, 64, Local),
-    sdp_at_least(1.20, Chosen, 64 * KIB, Local),
-    sdp_at_least(1.10, Chosen, MIB, Local),
-    sdp_at_least(0.88, Copied, 64 * KIB, Local),
-    sdp_at_least(0.88, Copied, MIB, Local),
-    mechanism(Registered, 64 * KIB, Local),
-    mechanism(Registered, MIB, Local),
-    mechanism(Read, 64 * KIB, Local),
-    mechanism(Read, MIB, Local),
-    mechanism(Written, 64 * KIB, Local),
-    mechanism(Written, MIB, Local),
-    at_most(1.30, SdpPing, 64, Tcp),
-    at_most(1.30, SdpBlockedPing, 64, Tcp),
-    sdp_at_least(0.88, Chosen, 64 * KIB, Tcp),
-    sdp_at_least(0.88, Chosen, MIB, Tcp),
-    sdp_at_least(0.88, Copied, 64 * KIB, Tcp),
-    sdp_at_least(0.88, Copied, MIB, Tcp),
-    mechanism(Registered, 64 * KIB, Tcp),
-    mechanism(Registered, MIB, Tcp),
-    mechanism(Read, 64 * KIB, Tcp),
-    mechanism(Read, MIB, Tcp),
-    mechanism(Written, 64 * KIB, Tcp),
-    mechanism(Written, MIB, Tcp),
-    sdp_at_least(0.88, Chosen, 64 * KIB, TcpNoCrc),
-    sdp_at_least(0.75, Chosen, MIB, TcpNoCrc),
-    sdp_at_least(0.99, Chosen, 64 * KIB, Shaped),
-    sdp_at_least(0.99, Chosen, MIB, Shaped),
+/// Every case, in the order of the table.
+pub(crate) const ALL: &[Case] = &[
+    case(SendPing, 64, 1, Local),
+    case(WritePing, 64, 1, Local),
+    case(BlockedPing, 64, 1, Local),
+    case(StreamSend, 64 * KIB, 16, Local),
+    case(StreamWrite, 64 * KIB, 16, Local),
+    case(StreamRead, 64 * KIB, 16, Local),
+    case(StreamSend, MIB, 16, Local),
+    case(StreamWrite, MIB, 16, Local),
+    case(StreamRead, MIB, 16, Local),
+    case(UnattendedWrite, 64 * KIB, 16, Local),
+    case(UnattendedRead, 64 * KIB, 16, Local),
+    case(StreamSend, 64, 64, Local),
+    case(UnattendedPing, 64, 1, Local),
+    case(ReadPing, 8, 1, Local),
+    case(ReadOtherEvd, 8, 1, Local),
+    case(SendPing, 64, 1, Tcp),
+    case(SendPing, 4 * KIB, 1, Tcp),
+    case(SendPing, 64 * KIB, 1, Tcp),
+    case(WritePing, 64, 1, Tcp),
+    case(BlockedPing, 64, 1, Tcp),
+    case(StreamSend, 4 * KIB, 16, Tcp),
+    case(StreamSend, 64 * KIB, 16, Tcp),
+    case(StreamWrite, 64 * KIB, 16, Tcp),
+    case(StreamRead, 64 * KIB, 16, Tcp),
+    case(StreamSend, MIB, 16, Tcp),
+    case(StreamWrite, MIB, 16, Tcp),
+    case(StreamRead, MIB, 16, Tcp),
+    case(UnattendedWrite, 64 * KIB, 16, Tcp),
+    case(UnattendedRead, 64 * KIB, 16, Tcp),
+    case(StreamSend, 64, 16, Tcp),
+    case(StreamSend, 64, 64, Tcp),
+    case(UnattendedPing, 64, 1, Tcp),
+    case(ReadPing, 8, 1, Tcp),
+    case(ReadOtherEvd, 8, 1, Tcp),
+    case(SendPing, 64 * KIB, 1, TcpNoCrc),
+    case(StreamSend, 64 * KIB, 16, TcpNoCrc),
+    case(StreamWrite, 64 * KIB, 16, TcpNoCrc),
+    case(StreamRead, 64 * KIB, 16, TcpNoCrc),
+    case(StreamSend, MIB, 16, TcpNoCrc),
+    case(StreamWrite, MIB, 16, TcpNoCrc),
+    case(StreamRead, MIB, 16, TcpNoCrc),
+    case(SendPing, 64, 1, Veth),
+    case(SendPing, 4 * KIB, 1, Veth),
+    case(StreamSend, 64 * KIB, 16, Veth),
+    case(StreamWrite, 64 * KIB, 16, Veth),
+    case(StreamRead, 64 * KIB, 16, Veth),
+    case(StreamSend, MIB, 16, Veth),
+    case(StreamWrite, MIB, 16, Veth),
+    case(StreamRead, MIB, 16, Veth),
+    case(StreamSend, 64 * KIB, 16, VethSegments),
+    case(StreamSend, MIB, 16, VethSegments),
+    case(StreamSend, MIB, 16, Shaped),
+    case(SendCost, MIB, 16, Shaped),
+    case(Connect, 1, 16, Tcp),
+    case(Connect, 1, 16, Local),
+    case(IdleEndpoints, 1, 16, Tcp),
+    case(IdleEndpoints, 1, 16, Local),
+    case(SdpPing, 64, 1, Local),
+    case(SdpBlockedPing, 64, 1, Local),
+    case(SdpWrite(Chosen), 64 * KIB, 1, Local),
+    case(SdpWrite(Chosen), MIB, 1, Local),
+    case(SdpWrite(Copied), 64 * KIB, 1, Local),
+    case(SdpWrite(Copied), MIB, 1, Local),
+    case(SdpWrite(Registered), 64 * KIB, 1, Local),
+    case(SdpWrite(Registered), MIB, 1, Local),
+    case(SdpWrite(Read), 64 * KIB, 1, Local),
+    case(SdpWrite(Read), MIB, 1, Local),
+    case(SdpWrite(Written), 64 * KIB, 1, Local),
+    case(SdpWrite(Written), MIB, 1, Local),
+    case(SdpPing, 64, 1, Tcp),
+    case(SdpBlockedPing, 64, 1, Tcp),
+    case(SdpWrite(Chosen), 64 * KIB, 1, Tcp),
+    case(SdpWrite(Chosen), MIB, 1, Tcp),
+    case(SdpWrite(Copied), 64 * KIB, 1, Tcp),
+    case(SdpWrite(Copied), MIB, 1, Tcp),
+    case(SdpWrite(Registered), 64 * KIB, 1, Tcp),
+    case(SdpWrite(Registered), MIB, 1, Tcp),
+    case(SdpWrite(Read), 64 * KIB, 1, Tcp),
+    case(SdpWrite(Read), MIB, 1, Tcp),
+    case(SdpWrite(Written), 64 * KIB, 1, Tcp),
+    case(SdpWrite(Written), MIB, 1, Tcp),
+    case(SdpWrite(Chosen), 64 * KIB, 1, TcpNoCrc),
+    case(SdpWrite(Chosen), MIB, 1, TcpNoCrc),
+    case(SdpWrite(Chosen), 64 * KIB, 1, Shaped),
+    case(SdpWrite(Chosen), MIB, 1, Shaped),
 ];
-
-/// The negotiation of shared memory must not make connections slow.
-const LOCAL_CONNECTS: Target = Target::OtherRowAtLeast(0.80, Case::new(Connect, 1, 16, Tcp));
 
 /// The cases of a run of a few seconds.
-const QUICK: [Case; 7] = [
-    Case::new(SendPing, 64, 1, Local),
-    Case::new(StreamSend, 64 * KIB, 16, Local),
-    Case::new(StreamWrite, 64 * KIB, 16, Local),
-    Case::new(StreamSend, 64 * KIB, 16, Tcp),
-    Case::new(SdpWrite(Chosen), 64 * KIB, 1, Local),
-    Case::new(SdpBlockedPing, 64, 1, Tcp),
-    Case::new(SdpWrite(Chosen), 64 * KIB, 1, Tcp),
+pub(crate) const QUICK: [Case; 7] = [
+    case(SendPing, 64, 1, Local),
+    case(StreamSend, 64 * KIB, 16, Local),
+    case(StreamWrite, 64 * KIB, 16, Local),
+    case(StreamSend, 64 * KIB, 16, Tcp),
+    case(SdpWrite(Chosen), 64 * KIB, 1, Local),
+    case(SdpBlockedPing, 64, 1, Tcp),
+    case(SdpWrite(Chosen), 64 * KIB, 1, Tcp),
 ];
 
-const fn row(target: Target, work: Work, size: usize, depth: usize, wire: Wire) -> Row {
-    Row {
-        case: Case::new(work, size, depth, wire),
-        target: Some(target),
-    }
-}
-
-/// A row with one operation in flight.
-const fn at_most(ratio: f64, work: Work, size: usize, wire: Wire) -> Row {
-    row(Target::RatioAtMost(ratio), work, size, 1, wire)
-}
-
-/// A row with sixteen operations in flight.
-const fn at_least(ratio: f64, work: Work, size: usize, wire: Wire) -> Row {
-    row(Target::RatioAtLeast(ratio), work, size, 16, wire)
-}
-
-/// A row of writes to an SDP stream in sequence, one direction.
-const fn sdp_at_least(ratio: f64, by: Mechanism, size: usize, wire: Wire) -> Row {
-    row(Target::RatioAtLeast(ratio), SdpWrite(by), size, 1, wire)
-}
-
-/// A row of writes in sequence by one mechanism of SDP, which has no target.
-const fn mechanism(by: Mechanism, size: usize, wire: Wire) -> Row {
-    yardstick(SdpWrite(by), size, wire)
-}
-
-const fn million_messages(rate: f64, depth: usize, wire: Wire) -> Row {
-    row(Target::FigureAtLeast(rate), StreamSend, 64, depth, wire)
-}
-
-/// A row that is measured because another one is compared with it.
-const fn yardstick(work: Work, size: usize, wire: Wire) -> Row {
-    Row {
-        case: Case::new(work, size, 1, wire),
-        target: None,
-    }
-}
-
-/// A row with one operation in flight, compared with other work of the same size on the same wire.
-const fn of_row(ratio: f64, work: Work, other: Work, size: usize, wire: Wire) -> Row {
-    let other = Case::new(other, size, 1, wire);
-    row(Target::OtherRowAtMost(ratio, other), work, size, 1, wire)
-}
-
-impl Row {
-    /// Every row of the table.
-    pub(crate) fn all() -> Vec<Self> {
-        ROWS.to_vec()
-    }
-
-    /// The rows of a run of a few seconds.
-    pub(crate) fn quick() -> Vec<Self> {
-        QUICK.map(Self::of).to_vec()
-    }
-
-    /// The row of a case, with its target if it is one of the table.
-    pub(crate) fn of(case: Case) -> Self {
-        let target = ROWS
-            .iter()
-            .find(|row| row.case == case)
-            .and_then(|row| row.target);
-        Self { case, target }
-    }
-}
-
-impl Target {
-    /// True if a row with this ratio to raw TCP, this figure, and this ratio to the other row
-    /// reaches it.
-    pub(crate) fn is_met(self, ratio: f64, figure: f64, to_other: f64) -> bool {
-        match self {
-            Self::RatioAtMost(most) => ratio <= most,
-            Self::RatioAtLeast(least) => ratio >= least,
-            Self::FigureAtLeast(least) => figure >= least,
-            Self::FigureAtMost(most) => figure <= most,
-            Self::OtherRowAtMost(most, _) => to_other <= most,
-            Self::OtherRowAtLeast(least, _) => to_other >= least,
-        }
-    }
-
-    /// The row that the target compares with, where that is not raw TCP.
-    pub(crate) const fn other_row(self) -> Option<Case> {
-        match self {
-            Self::OtherRowAtMost(_, other) | Self::OtherRowAtLeast(_, other) => Some(other),
-            _ => None,
-        }
-    }
-
-    /// The text of the target in the row of `case`.
-    pub(crate) fn label(self, case: Case) -> String {
-        let unit = case.unit().label();
-        match self {
-            Self::RatioAtMost(most) => format!("<= {most:.2}"),
-            Self::RatioAtLeast(least) => format!(">= {least:.2}"),
-            Self::FigureAtLeast(least) => format!(">= {least} {unit}"),
-            Self::FigureAtMost(most) => format!("<= {most} {unit}"),
-            Self::OtherRowAtMost(most, other) => format!("<= {most:.2} of {}", short(case, other)),
-            Self::OtherRowAtLeast(least, other) => {
-                format!(">= {least:.2} of {}", short(case, other))
-            }
-        }
-    }
-}
-
-/// The part of the name of `other` by which it differs from `case`.
-fn short(case: Case, other: Case) -> String {
-    match other.wire {
-        wire if wire == case.wire => other.work.name().to_owned(),
-        wire => format!("@{}", wire.name()),
-    }
+const fn case(work: Work, size: usize, depth: usize, wire: Wire) -> Case {
+    Case::new(work, size, depth, wire)
 }
 
 #[cfg(test)]
 mod tests {
-    use tool_args::bench::case::{Unit, Work};
-
     use super::*;
 
-    /// True for writes to an SDP stream that uses one mechanism alone without a copy. Such a row
-    /// shows the cost of the mechanism and has no target, because streams choose the mechanism
-    /// themselves.
-    const fn is_of_one_mechanism(case: Case) -> bool {
-        let Work::SdpWrite(mechanism) = case.work else {
-            return false;
-        };
-        !matches!(mechanism, Chosen | Copied)
-    }
-
     #[test]
-    fn no_row_occurs_twice_and_each_has_a_target_that_suits_its_unit() {
-        for (index, row) in ROWS.iter().enumerate() {
-            let before = &ROWS[..index];
-            assert!(before.iter().all(|other| other.case != row.case));
-            let Some(target) = row.target else {
-                let is_other = |next: &Row| {
-                    let other = next.target.and_then(Target::other_row);
-                    other == Some(row.case)
-                };
-                let is_compared = ROWS[index..].iter().any(is_other);
-                assert!(is_compared || is_of_one_mechanism(row.case), "{}", row.case);
-                continue;
-            };
-            match (row.case.unit(), target) {
-                (Unit::Microseconds | Unit::SecondsPerGib, Target::RatioAtMost(_))
-                | (Unit::Gigabytes, Target::RatioAtLeast(_))
-                | (Unit::MegaMessages, Target::FigureAtLeast(_))
-                | (Unit::KiloConnections, Target::FigureAtLeast(_))
-                | (Unit::Kibibytes, Target::FigureAtMost(_)) => {}
-                (Unit::Microseconds, Target::OtherRowAtMost(_, other))
-                | (Unit::KiloConnections, Target::OtherRowAtLeast(_, other)) => {
-                    assert!(before.iter().any(|row| row.case == other), "{}", row.case);
-                }
-                (unit, target) => panic!("{}: {target:?} of {unit:?}", row.case),
-            }
+    fn no_case_occurs_twice_and_the_quick_ones_are_among_all() {
+        for (index, case) in ALL.iter().enumerate() {
+            assert!(!ALL[..index].contains(case), "{case}");
         }
-        assert!(Row::quick().iter().all(|row| row.target.is_some()));
+        assert!(QUICK.iter().all(|case| ALL.contains(case)));
     }
 
     #[test]
-    fn every_row_of_local_bulk_and_latency_is_measured_over_tcp_too() {
-        let over_tcp = |row: &&Row| row.case.wire == Tcp;
-        for local in ROWS.iter().filter(|row| row.case.wire == Local) {
-            let is_same = |tcp: &Row| {
-                Case {
-                    wire: Local,
-                    ..tcp.case
-                } == local.case
+    fn every_case_within_the_host_is_measured_over_tcp_too() {
+        for local in ALL.iter().filter(|case| case.wire == Local) {
+            let over_tcp = Case {
+                wire: Tcp,
+                ..*local
             };
-            assert!(ROWS.iter().filter(over_tcp).any(is_same), "{}", local.case);
+            assert!(ALL.contains(&over_tcp), "{local}");
         }
-    }
-
-    #[test]
-    fn a_target_is_met_from_its_value_on() {
-        let most = Target::RatioAtMost(1.08);
-        assert!(most.is_met(1.08, 0.0, 0.0) && !most.is_met(1.0801, 0.0, 0.0));
-        let least = Target::RatioAtLeast(0.96);
-        assert!(least.is_met(0.96, 0.0, 0.0) && !least.is_met(0.9599, 9.0, 9.0));
-        let figure = Target::FigureAtLeast(4.0);
-        assert!(figure.is_met(0.0, 4.0, 0.0) && !figure.is_met(9.0, 3.99, 9.0));
-        let room = Target::FigureAtMost(8.0);
-        assert!(room.is_met(0.0, 8.0, 0.0) && !room.is_met(0.0, 8.01, 0.0));
-        assert!(LOCAL_CONNECTS.is_met(0.0, 0.0, 0.8) && !LOCAL_CONNECTS.is_met(9.0, 9.0, 0.79));
-        let nan = f64::NAN;
-        assert!(!most.is_met(nan, 0.0, 0.0) && !least.is_met(nan, 0.0, 0.0));
-        assert!(!LOCAL_CONNECTS.is_met(9.0, 9.0, nan));
-    }
-
-    #[test]
-    fn a_target_names_what_it_compares_with() {
-        let rate = Case::new(StreamSend, 64, 64, Tcp);
-        assert_eq!(Target::FigureAtLeast(4.0).label(rate), ">= 4 M/s");
-        let connect = Case::new(Connect, 1, 16, Local);
-        assert_eq!(LOCAL_CONNECTS.label(connect), ">= 0.80 of @tcp");
-        let row = of_row(1.5, ReadOtherEvd, ReadPing, 8, Tcp);
-        let label = row.target.unwrap().label(row.case);
-        assert_eq!(label, "<= 1.50 of read-ping");
     }
 }

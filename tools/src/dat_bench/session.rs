@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 use tool_args::bench::Args;
-use tool_args::bench::case::{Stack, Wire};
+use tool_args::bench::case::{Case, Stack, Wire};
 
 use crate::contender::Contender;
 use crate::control::{NONE, Peer};
@@ -14,9 +14,8 @@ use crate::load::LoadMeter;
 use crate::measure::{Bench, Plan};
 use crate::progress::Progress;
 use crate::raw::RawLink;
-use crate::report::{self, Tally};
-use crate::results::{Entry, NotRun};
-use crate::rows::Row;
+use crate::report;
+use crate::results::{Entry, Measured, NotRun};
 use crate::setup::{self, Cpus, Environment, FarEnd};
 use crate::syscalls::SyscallCounter;
 
@@ -35,41 +34,44 @@ pub(crate) struct Session<'a> {
 
 impl Session<'_> {
     /// Measures the rows of one wire, and writes each to the files. The rows are not run if the
-    /// wire cannot be set up.
+    /// wire cannot be set up; the result is their number.
     pub(crate) fn measure(
         &self,
         wire: Wire,
         contender: Stack,
-        rows: &[Row],
-        tally: &mut Tally,
+        rows: &[Case],
         files: &mut Files,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let far = match self.environment.far_end(wire) {
             Ok(far) => far,
             Err(why) => {
-                return self.not_run(wire, rows, &format!("{why:#}"), tally, files);
+                return self.not_run(wire, rows, &format!("{why:#}"), files);
             }
         };
         let mut bench = self.progress.around(|| {
             let bench = self.connect(wire, contender, &far);
-            bench.inspect(|_| tally.head(contender))
+            bench.inspect(|_| report::head(contender))
         })?;
         let load = LoadMeter::start(bench.peer.id());
-        for row in rows {
-            self.progress.begin_row(&row.case.title());
+        for case in rows.iter().copied() {
+            self.progress.begin_row(&case.title());
             let row_load = LoadMeter::start(bench.peer.id());
-            let outcome = bench.case(row.case, self.plan, &self.progress);
-            let outcome = outcome.with_context(|| format!("measuring {}", row.case.title()))?;
+            let outcome = bench.case(case, self.plan, &self.progress);
+            let outcome = outcome.with_context(|| format!("measuring {}", case.title()))?;
             self.progress.end_row();
-            let share = row_load.foreign_share();
-            let row = self.progress.around(|| tally.row(*row, outcome, share));
+            let row = Measured {
+                case,
+                outcome,
+                foreign_share: row_load.foreign_share(),
+            };
+            self.progress.around(|| report::row(&row));
             files.row(&Entry::Measured(&row))?;
         }
         // The connections of rows about many connections carry no traffic, so they do not move to
         // shared memory.
         let has_carrier = wire == Wire::Local
             && self.args.ia.is_none()
-            && !rows.iter().all(|row| row.case.is_scale());
+            && !rows.iter().all(|case| case.is_scale());
         let foreign_share = load.foreign_share();
         self.progress.around(|| {
             if has_carrier {
@@ -77,32 +79,22 @@ impl Session<'_> {
             }
             report::disturbance(foreign_share);
         });
-        Ok(())
+        Ok(0)
     }
 
-    /// Prints the rows of a wire that cannot be set up.
-    fn not_run(
-        &self,
-        wire: Wire,
-        rows: &[Row],
-        why: &str,
-        tally: &mut Tally,
-        files: &mut Files,
-    ) -> Result<()> {
-        let rows: Vec<NotRun> = self.progress.around(|| {
+    /// Prints the rows of a wire that cannot be set up. Returns their number.
+    fn not_run(&self, wire: Wire, rows: &[Case], why: &str, files: &mut Files) -> Result<usize> {
+        self.progress.around(|| {
             println!("{}", wire.title());
-            let rows = rows
-                .iter()
-                .map(|row| tally.not_run(row.case, why))
-                .collect();
+            rows.iter().for_each(|case| report::not_run(*case, why));
             println!();
-            rows
         });
-        for row in &rows {
+        for case in rows.iter().copied() {
             self.progress.end_row();
-            files.row(&Entry::NotRun(row))?;
+            let reason = why.to_owned();
+            files.row(&Entry::NotRun(&NotRun { case, reason }))?;
         }
-        Ok(())
+        Ok(rows.len())
     }
 
     fn connect(&self, wire: Wire, stack: Stack, far: &FarEnd<'_>) -> Result<Bench> {

@@ -4,8 +4,6 @@ use anyhow::{Result, ensure};
 use tool_args::bench::Args;
 use tool_args::bench::case::{Case, Operation, SIZE_MAX, Wire, Work};
 
-use crate::rows::Row;
-
 const LATENCY: [Work; 3] = [Work::SendPing, Work::WritePing, Work::ReadPing];
 const ONE_WAY: [Work; 3] = [Work::StreamSend, Work::StreamWrite, Work::StreamRead];
 const BOTH_WAYS: [Work; 3] = [
@@ -20,7 +18,7 @@ const DEFAULT_SIZES: [usize; 2] = [64, 64 << 10];
 const LARGE: usize = 4 << 10;
 
 /// The rows, size by size for each work.
-pub(crate) fn rows(args: &Args) -> Result<Vec<Row>> {
+pub(crate) fn rows(args: &Args) -> Result<Vec<Case>> {
     let wires: &[Wire] = match (&args.host, args.place.as_slice()) {
         (Some(_), _) => &[Wire::Network],
         (None, []) => &[Wire::Local],
@@ -44,10 +42,7 @@ pub(crate) fn rows(args: &Args) -> Result<Vec<Row>> {
             })
             .collect(),
     });
-    Ok(sized
-        .map(|case| with_depth(args, case))
-        .map(Row::of)
-        .collect())
+    Ok(sized.map(|case| with_depth(args, case)).collect())
 }
 
 /// The cases that the caller named. Those of another host are on the network to it.
@@ -116,7 +111,7 @@ mod tests {
         let words = ["dat-bench"].into_iter().chain(line.split(' '));
         let args = Args::parse_from(words);
         let rows = rows(&args).unwrap();
-        rows.iter().map(|row| row.case.to_string()).collect()
+        rows.iter().map(Case::to_string).collect()
     }
 
     #[test]

@@ -1,19 +1,21 @@
 //! The costs and gains of the stack, compared with raw TCP.
 //!
-//! - `dat-bench`, a program of `tools`, measures DAT and SDP streams.
+//! - `dat.rs` measures DAT and SDP streams by `dat-bench`, a program of `tools`.
 //! - `programs` measures programs under `opsrun`, `pairs.rs` alternates with the same programs
 //!   without it; `ends.rs` has clients and servers that no package has.
 //! - `peers` measures UCX and libfabric on the work of `dat-bench`.
 //! - `mpi.rs` measures Intel MPI over DAPL, over its TCP and over its shared memory.
 //! - `verbs.rs` measures perftest under `verbsrun` on the work of `dat-bench`.
-//! - `figures.rs` reads the figures that other programs print.
+//! - `figures.rs` reads the figures that other programs print; `target.rs` judges them.
 
+mod dat;
 pub(crate) mod ends;
 pub(crate) mod figures;
 mod mpi;
 mod pairs;
 mod peers;
 mod programs;
+mod target;
 mod verbs;
 
 use std::fs;
@@ -77,10 +79,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     let stage = Stage::at(workspace.stage_dir())?;
     for (part, contender) in [(Part::Dat, "dat"), (Part::Sdp, "sdp")] {
         if options.wants(part) {
-            let env = StackEnv::at(stage.clone())?;
-            let quick = if options.quick { "--quick" } else { "" };
-            let line = format!("--targets --only {contender} {quick}");
-            measure(workspace, &env, &line)?;
+            dat::measure(workspace, &stage, contender, options.quick)?;
         }
     }
     if options.peers || options.wants(Part::Peers) {

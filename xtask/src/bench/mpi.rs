@@ -10,7 +10,8 @@ use anyhow::{Context, Result};
 use stack_tests::{CProgram, IA_NAME, IntelMpi, StackEnv, Stage};
 
 use super::pairs::Spread;
-use super::peers::{Target, cpus, shown};
+use super::peers::{cpus, shown};
+use super::target::Target::{self, AtLeast, AtMost};
 use crate::install::{self, CC, PIP, PYTHON};
 use crate::workspace::Workspace;
 
@@ -62,27 +63,19 @@ macro_rules! rows {
     };
 }
 
-const fn at_most(ratio: f64) -> Option<Target> {
-    Some(Target::AtMost(ratio))
-}
-
-const fn at_least(ratio: f64) -> Option<Target> {
-    Some(Target::AtLeast(ratio))
-}
-
 const ROWS: &[Row] = rows! {
-    "8 B latency": 2, "latency 8", "us", at_most(0.15);
+    "8 B latency": 2, "latency 8", "us", Some(AtMost(0.15));
     "4 KiB latency": 2, "latency 4096", "us", None;
-    "64 KiB latency": 2, "latency 65536", "us", at_most(0.7);
-    "8 B messages, 64 in flight": 2, "rate 8", "M/s", at_least(10.0);
+    "64 KiB latency": 2, "latency 65536", "us", Some(AtMost(0.7));
+    "8 B messages, 64 in flight": 2, "rate 8", "M/s", Some(AtLeast(10.0));
     "64 KiB messages, 16 in flight": 2, "bandwidth 65536", "GB/s", None;
-    "1 MiB messages, 16 in flight": 2, "bandwidth 1048576", "GB/s", at_least(1.4);
+    "1 MiB messages, 16 in flight": 2, "bandwidth 1048576", "GB/s", Some(AtLeast(1.4));
     "8 B put": 2, "put 8", "us", None;
     "4 KiB put": 2, "put 4096", "us", None;
     "8 B get": 2, "get 8", "us", None;
     "4 ranks, 8 B alltoall": 4, "alltoall 8", "us", None;
-    "4 ranks, 1 KiB alltoall": 4, "alltoall 1024", "us", at_most(1.0);
-    "4 ranks, 32 KiB alltoall": 4, "alltoall 32768", "us", at_most(1.0);
+    "4 ranks, 1 KiB alltoall": 4, "alltoall 1024", "us", Some(AtMost(1.0));
+    "4 ranks, 32 KiB alltoall": 4, "alltoall 32768", "us", Some(AtMost(1.0));
 };
 
 /// The figures of one run, by loop and length.
@@ -212,11 +205,8 @@ impl Row {
         let median = |fabric| shown(Spread::of(of(fabric)).median);
         let ratio = of(Fabric::Dapl).zip(of(Fabric::Tcp));
         let ratio = Spread::of(ratio.map(|(dapl, tcp)| dapl / tcp));
-        let verdict = match self.target {
-            None => "-".to_owned(),
-            Some(target) if target.is_met(ratio.median) => format!("{} met", target.label()),
-            Some(target) => format!("{} missed", target.label()),
-        };
+        let verdict = self.target.map(|target| target.verdict(ratio.median));
+        let verdict = verdict.unwrap_or_else(|| "-".to_owned());
         format!(
             "{:<30} {:>5} {:>9} {:>9} {:>9}  {:<22} {verdict}",
             self.title,

@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use stack_tests::Stage;
 
 use super::pairs::Spread;
-use super::peers::{Ours, Setup, TASKSET, Target, one_line, shown};
+use super::peers::{Ours, Setup, TASKSET, one_line, shown};
+use super::target::Target;
 use crate::install::{self, PERFTEST};
 use crate::workspace::Workspace;
 
@@ -145,19 +146,14 @@ impl Row {
             (round.ours.title.as_str(), round.ours.unit.as_str())
         });
         format!(
-            "{:<13} {:>8} {title:<26} {unit:>5} {:>9} {:>9} {:>9}  {:<21} {} {}",
+            "{:<13} {:>8} {title:<26} {unit:>5} {:>9} {:>9} {:>9}  {:<21} {}",
             self.program,
             self.size,
             median(|round| round.ours.raw),
             median(|round| round.ours.dat),
             median(|round| round.verbs),
             format!("{:.3} [{:.2}-{:.2}]", ratio.median, ratio.min, ratio.max),
-            target.label(),
-            if target.is_met(ratio.median) {
-                "met"
-            } else {
-                "missed"
-            },
+            target.verdict(ratio.median),
         )
     }
 }

@@ -216,12 +216,6 @@ impl Case {
         self.wire == Wire::Shaped
     }
 
-    /// True if the target's program and the provider's thread next to it need a processor each, in
-    /// addition to the initiator's.
-    pub fn needs_third_cpu(self) -> bool {
-        self.work == Work::UnattendedPing
-    }
-
     /// The contender that is measured against raw TCP.
     pub const fn contender(self) -> Stack {
         match self.work {

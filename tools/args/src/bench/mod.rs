@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 
 pub mod case;
+pub mod spread;
 
 use self::case::{Case, Wire};
 
@@ -28,7 +29,7 @@ For example: dat-bench --cases send-ping:64:1,send:65536:16@veth --csv table.csv
 #[command(name = "dat-bench", version, after_help = AFTER_HELP)]
 pub struct Args {
     /// Host that runs `dat-bench --server`; without it, a second process on this host.
-    #[arg(conflicts_with_all = ["quick", "place", "targets"])]
+    #[arg(conflicts_with_all = ["quick", "place"])]
     pub host: Option<String>,
     /// Serve one dat-bench of another host after the other.
     #[arg(long, conflicts_with_all = ["host", "cases", "quick", "place", "json", "csv"])]
@@ -92,9 +93,6 @@ pub struct Args {
     /// Write the results to a file as CSV, one line per row and stack.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Print the target of each row, and whether the row meets it; for `cargo xtask bench`.
-    #[arg(long, hide = true)]
-    pub targets: bool,
     /// Run as the second process, with the values that the first process determined.
     #[arg(
         long,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tool_args::bench::Args;
-use tool_args::bench::case::{Case, Stack};
+use tool_args::bench::case::{Case, Stack, Work};
 
 use self::adapters::Adapters;
 pub(crate) use self::server::serve;
@@ -24,7 +24,6 @@ use crate::measure::{Bench, Plan};
 use crate::progress::Progress;
 use crate::raw::{RawLink, STALL};
 use crate::results::{Entry, Measured};
-use crate::rows::Row;
 use crate::syscalls::SyscallCounter;
 
 /// The version of the lines of `control.rs`, and of the bytes on the connections.
@@ -33,22 +32,21 @@ const PROTOCOL: u32 = 1;
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Measures the rows against a server on `host`.
-pub(crate) fn lead(args: &Args, host: &str, rows: &[Row], plan: Plan) -> Result<()> {
+pub(crate) fn lead(args: &Args, host: &str, rows: &[Case], plan: Plan) -> Result<()> {
     let mut files = Files::create(args.json.as_deref(), args.csv.as_deref(), plan)?;
-    for row in rows {
-        let is_timed = row.case.is_ping() && row.case.needs_third_cpu();
-        let is_possible = !row.case.is_scale() && !row.case.is_cost() && !is_timed;
+    for case in rows {
+        let is_timed = case.work == Work::UnattendedPing;
+        let is_possible = !case.is_scale() && !case.is_cost() && !is_timed;
         ensure!(
             is_possible,
-            "{}: only latency and bandwidth are measured between hosts",
-            row.case
+            "{case}: only latency and bandwidth are measured between hosts"
         );
     }
     let adapters = Adapters::prepare(args.ia.as_deref())?;
     let progress = Progress::of(rows.len(), plan.rounds);
     for stack in [Stack::Dat, Stack::Sdp] {
-        let of_stack = rows.iter().map(|row| row.case);
-        let cases: Vec<Case> = of_stack.filter(|case| case.contender() == stack).collect();
+        let of_stack = rows.iter().filter(|case| case.contender() == stack);
+        let cases: Vec<Case> = of_stack.copied().collect();
         if cases.is_empty() {
             continue;
         }
@@ -62,7 +60,6 @@ pub(crate) fn lead(args: &Args, host: &str, rows: &[Row], plan: Plan) -> Result<
             let row = Measured {
                 case,
                 outcome,
-                to_other: None,
                 foreign_share: None,
             };
             progress.around(|| table.row(&row));

@@ -1,9 +1,9 @@
 //! The tables of a measurement between hosts, with the names and units of perftest.
 
 use tool_args::bench::case::{Case, Stack, Work};
+use tool_args::bench::spread::{Spread, figure};
 
-use crate::measure::{Outcome, Spread};
-use crate::report::figure;
+use crate::measure::Outcome;
 use crate::results::Measured;
 
 /// Prints rows, and the names of the columns above the first row of each work.

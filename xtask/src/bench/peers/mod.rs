@@ -11,8 +11,8 @@ mod runs;
 
 use anyhow::Result;
 use stack_tests::Stage;
+pub(super) use tool_args::bench::spread::figure as shown;
 
-pub(super) use self::rows::Target;
 use self::rows::{Peer, ROWS, Row};
 pub(super) use self::runs::{Ours, Setup, cpus};
 use super::pairs::Spread;
@@ -154,13 +154,12 @@ impl Figures {
                 tally.without += 1;
                 "-".to_owned()
             }
-            Some(target) if target.is_met(ratio.median) => {
-                tally.met += 1;
-                format!("{} met", target.label())
-            }
             Some(target) => {
-                tally.missed += 1;
-                format!("{} missed", target.label())
+                *match target.is_met(ratio.median) {
+                    true => &mut tally.met,
+                    false => &mut tally.missed,
+                } += 1;
+                target.verdict(ratio.median)
             }
         };
         let spread = format!("{:.3} [{:.2}-{:.2}]", ratio.median, ratio.min, ratio.max);
@@ -218,15 +217,6 @@ impl Tally {
 
 pub(super) fn one_line(why: &anyhow::Error) -> String {
     format!("{why:#}").replace('\n', " ")
-}
-
-pub(super) fn shown(figure: f64) -> String {
-    match figure {
-        figure if figure.is_nan() => "-".into(),
-        figure if figure < 10.0 => format!("{figure:.3}"),
-        figure if figure < 100.0 => format!("{figure:.2}"),
-        figure => format!("{figure:.1}"),
-    }
 }
 
 #[cfg(test)]

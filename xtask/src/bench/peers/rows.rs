@@ -1,5 +1,7 @@
 //! The rows and the columns of the table with other implementations.
 
+use crate::bench::target::Target;
+
 /// Another implementation that moves messages between two processes, and its transports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peer {
@@ -55,15 +57,6 @@ pub(super) enum Figure {
     Bandwidth,
     /// Million messages per second.
     Rate,
-}
-
-/// The bound on the ratio of DAT's figure to another implementation's.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::bench) enum Target {
-    /// Less is better.
-    AtMost(f64),
-    /// More is better.
-    AtLeast(f64),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -159,24 +152,6 @@ impl Row {
     }
 }
 
-impl Target {
-    /// True if a row with this ratio reaches the target.
-    pub(in crate::bench) fn is_met(self, ratio: f64) -> bool {
-        match self {
-            Self::AtMost(most) => ratio <= most,
-            Self::AtLeast(least) => ratio >= least,
-        }
-    }
-
-    /// The text of the target.
-    pub(in crate::bench) fn label(self) -> String {
-        match self {
-            Self::AtMost(most) => format!("<= {most:.2}"),
-            Self::AtLeast(least) => format!(">= {least:.2}"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,17 +182,5 @@ mod tests {
                 (figure, target) => panic!("{}: {target:?} of {figure:?}", row.case),
             }
         }
-    }
-
-    #[test]
-    fn a_target_is_met_from_its_value_on() {
-        let least = Target::AtLeast(0.95);
-        assert!(least.is_met(0.95) && !least.is_met(0.9499) && !least.is_met(f64::NAN));
-        let most = Target::AtMost(3.0);
-        assert!(most.is_met(3.0) && !most.is_met(3.001) && !most.is_met(f64::NAN));
-        assert_eq!(
-            (least.label(), most.label()),
-            (">= 0.95".into(), "<= 3.00".into())
-        );
     }
 }

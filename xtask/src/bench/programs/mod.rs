@@ -11,10 +11,11 @@ mod work;
 
 use anyhow::{Context, Result};
 use stack_tests::{OffloadProtocol, Stage};
+use tool_args::bench::spread::figure;
 
-use self::rows::{ROWS, Row, Target};
+use self::rows::{Of, ROWS, Row};
 use self::work::{NEEDS, Setup};
-use super::pairs::{Pairs, Spread};
+use super::pairs::Pairs;
 use crate::install;
 use crate::workspace::Workspace;
 
@@ -52,43 +53,25 @@ pub(super) fn measure(workspace: &Workspace, stage: &Stage, quick: bool, word: &
 }
 
 fn print_row(row: &Row, pairs: &Pairs) {
-    let (ratio, added) = (pairs.ratio(), pairs.difference());
-    let target = match row.target {
-        Target::Ratio(least) => format!(">= {least} {}", verdict(ratio.median >= least)),
-        Target::RatioAtMost(most) => format!("<= {most} {}", verdict(ratio.median <= most)),
-        Target::Adds(most) => {
-            let unit = row.work.unit();
-            let is_met = added.median <= most;
-            format!(
-                "adds {:.2} {unit} <= {most} {}",
-                added.median,
-                verdict(is_met)
-            )
+    let unit = row.work.unit();
+    let (of, target) = row.target;
+    let (ratio, verdict) = match of {
+        Of::Ratio => {
+            let ratio = pairs.ratio();
+            let (from, to) = (ratio.median_from, ratio.median_to);
+            let interval = format!("{:.3} [{from:.3}-{to:.3}]", ratio.median);
+            (interval, target.verdict(ratio.median))
+        }
+        Of::Difference => {
+            let added = pairs.difference().median;
+            let verdict = target.verdict(added);
+            ("-".to_owned(), format!("adds {added:.2} {unit} {verdict}"))
         }
     };
     println!(
-        "{:<49} {:>6} {:>9} {:>9}  {:<21} {target}",
+        "{:<49} {unit:>6} {:>9} {:>9}  {ratio:<21} {verdict}",
         row.title,
-        row.work.unit(),
-        figure(pairs.first()),
-        figure(pairs.second()),
-        match row.target {
-            Target::Ratio(_) | Target::RatioAtMost(_) => format!(
-                "{:.3} [{:.3}-{:.3}]",
-                ratio.median, ratio.median_from, ratio.median_to
-            ),
-            Target::Adds(_) => "-".to_owned(),
-        },
+        figure(pairs.first().median),
+        figure(pairs.second().median),
     );
-}
-
-fn verdict(is_met: bool) -> &'static str {
-    if is_met { "met" } else { "missed" }
-}
-
-fn figure(spread: Spread) -> String {
-    match spread.median {
-        value if value < 100.0 => format!("{value:.3}"),
-        value => format!("{value:.0}"),
-    }
 }
