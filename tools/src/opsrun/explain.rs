@@ -13,7 +13,7 @@ use ops_sdp_protocol::SdpProtocol;
 use tool_args::opsrun::{Args, Role};
 
 use crate::start::SOFTWARE;
-use crate::{libraries, load_rules, reach};
+use crate::{launch, load_rules, reach};
 
 /// Returns the decision for a socket of this role, one step per line.
 pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args, role: Role) -> Result<String> {
     let stack = NetStack::open().context("asking the network stack")?;
     let registry = Arc::new(Registry::default());
     let program_file = std::env::current_exe().context("finding opsrun itself")?;
-    for directory in libraries::directories(&program_file) {
+    for directory in launch::directories(&program_file) {
         ops_sdp_protocol::prefer_libraries_in(&directory);
     }
     let is_software = args.software || host::environment::variable(SOFTWARE).is_some();

@@ -4,7 +4,7 @@
 //! - `tool_args::opsrun` the command line
 //! - `columns.rs` text in aligned columns
 //! - `explain.rs` the explanation of a decision
-//! - `libraries.rs` the directories of the libraries that are installed with `opsrun`
+//! - `launch.rs` the start of a program with the libraries that are installed with `opsrun`
 //! - `ss.rs` the command `ss`: `listing.rs` reads the sockets of all programs from their pages and
 //!   from the kernel's tables, `sockets.rs` prints them, with the counters of `mechanisms.rs`;
 //!   `watch.rs` prints them at intervals, and `openmetrics.rs` as metrics
@@ -13,7 +13,7 @@
 
 mod columns;
 mod explain;
-mod libraries;
+mod launch;
 mod listing;
 mod mechanisms;
 mod openmetrics;
