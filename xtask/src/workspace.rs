@@ -34,18 +34,7 @@ impl Workspace {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("..")
             .canonicalize()?;
-        let output = Command::new(cargo())
-            .args(["metadata", "--no-deps", "--format-version", "1", "--quiet"])
-            .current_dir(&root)
-            .output()
-            .context("running cargo metadata")?;
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        ensure!(
-            output.status.success(),
-            "cargo metadata: {}",
-            complaint.trim()
-        );
-        let metadata: Value = serde_json::from_slice(&output.stdout)?;
+        let metadata = metadata(&root, &["--no-deps"])?;
         let target = metadata["target_directory"]
             .as_str()
             .context("no target directory")?
@@ -82,6 +71,11 @@ impl Workspace {
     /// The members of the workspace.
     pub(crate) fn packages(&self) -> &[Package] {
         &self.packages
+    }
+
+    /// Returns what `cargo metadata` prints about all packages in the build for this platform.
+    pub(crate) fn build_metadata(&self) -> Result<Value> {
+        metadata(&self.root, &["--locked", "--filter-platform", PLATFORM])
     }
 
     /// The root source files of all targets: libraries, programs, examples, tests, build scripts.
@@ -125,6 +119,25 @@ impl Package {
             crate_roots: roots(package, |kind| kind == "bin" || kind.ends_with("lib")),
         }
     }
+}
+
+/// The platform of the packages.
+const PLATFORM: &str = "x86_64-unknown-linux-gnu";
+
+fn metadata(root: &Path, options: &[&str]) -> Result<Value> {
+    let output = Command::new(cargo())
+        .args(["metadata", "--format-version", "1", "--quiet"])
+        .args(options)
+        .current_dir(root)
+        .output()
+        .context("running cargo metadata")?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "cargo metadata: {}",
+        complaint.trim()
+    );
+    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 /// The root source files of the targets that have a kind that `wanted` accepts.

@@ -4,14 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::output;
 use crate::stage::shipped;
-use crate::workspace::{Workspace, array, cargo};
+use crate::workspace::{Workspace, array};
 
 /// The beginnings of the names of files that have a licence or a notice.
 const NOTICES: [&str; 4] = ["license", "licence", "copying", "notice"];
@@ -30,12 +28,7 @@ pub(super) struct Linked {
 
 impl Linked {
     pub(super) fn find(workspace: &Workspace) -> Result<Self> {
-        let mut command = Command::new(cargo());
-        command
-            .args(["metadata", "--format-version", "1", "--quiet", "--locked"])
-            .arg("--filter-platform=x86_64-unknown-linux-gnu")
-            .current_dir(workspace.root());
-        let metadata: Value = serde_json::from_str(&output(&mut command)?)?;
+        let metadata = workspace.build_metadata()?;
         Ok(Self {
             ids: linked(&metadata, &shipped(workspace))?,
             metadata,

@@ -5,32 +5,21 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use anyhow::{Context, Result};
 use spdx::{Expression, ParseMode};
 
 use super::Fault;
-use crate::workspace::{Workspace, array, cargo};
+use crate::workspace::{Workspace, array};
 
 /// The only registry from which packages may come.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 const RULES: &str = "deny.toml";
-const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 /// The packages whose licence `deny.toml` does not allow, or whose source is not crates.io.
 pub(super) fn refused(workspace: &Workspace) -> Result<Vec<Fault>> {
     let allowed = allowed(&workspace.root().join(RULES))?;
-    let output = Command::new(cargo())
-        .args(["metadata", "--format-version", "1", "--quiet", "--locked"])
-        .args(["--filter-platform", PLATFORM])
-        .current_dir(workspace.root())
-        .output()
-        .context("running cargo metadata")?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "cargo metadata: {complaint}");
-    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let metadata = workspace.build_metadata()?;
     let faults = array(&metadata["packages"]).filter_map(|package| {
         let license = package["license"].as_str().unwrap_or_default();
         let is_foreign = package["source"].as_str().is_some_and(|it| it != CRATES_IO);
