@@ -52,18 +52,6 @@ fn a_registry_file_that_does_not_exist_is_a_problem() {
 }
 
 #[test]
-fn a_bad_line_is_a_problem_with_its_place() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("dat.conf");
-    let good = "a u2.0 nonthreadsafe default libdapl-iwarp.so.2 dat-rs.1.0 \"lo 0\" \"\"\n";
-    std::fs::write(&file, format!("{good}b u2.0 safe\n")).unwrap();
-    let output = datinfo(&["--check"]).env("DAT_OVERRIDE", &file).output();
-    let text = text(&output.unwrap());
-    let place = format!("problem: registry: {}:2:8: thread_safety: ", file.display());
-    says(&text, &place);
-}
-
-#[test]
 fn output_that_cannot_be_written_is_an_error_and_a_closed_pipe_is_none() {
     for options in ["--check", "-v", "--json", ""] {
         let run = |to: &str| {

@@ -168,13 +168,6 @@ fn a_program_runs_with_the_library_in_front_of_it() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn an_unchanged_program_connects_to_itself() -> Result<()> {
-    let output = opsrun(&["python3", "-c", THREADS])?;
-    ensure!(output.status.success(), "{output:?}");
-    Ok(())
-}
-
 /// Starts a script under `opsrun`, whose own options end with the name of the interpreter.
 fn python(options: &str, script: &str, args: &str, pages: &Path) -> Result<Running> {
     Program::new(Stage::find()?.bin("opsrun"))
@@ -605,13 +598,6 @@ fn a_faulty_rule_file_is_reported_and_no_program_is_started() -> Result<()> {
     let (reported, begin) = (refused(&rules)?, format!("opsrun: {rules}:2:20: "));
     ensure!(reported.starts_with(&begin), "{reported}");
     Ok(())
-}
-
-#[test]
-fn an_option_that_does_not_exist_is_no_program() -> Result<()> {
-    let output = opsrun(&["--bogus", "true"])?;
-    ensure!(output.status.code() == Some(2), "{output:?}");
-    contains(&text(&output.stderr), "unexpected argument '--bogus'")
 }
 
 #[test]

@@ -20,16 +20,12 @@ use stack_tests::{IA_NAME, load_staged};
 /// The time limit of every event.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// An adapter on the loopback interface of IPv6.
-pub(crate) const IPV6_IA: &str = "iwarp-v6";
-
 /// Makes this process use the staged libraries, once. `Err` is the reason why they are missing.
 static LIBRARIES: LazyLock<Result<(), String>> = LazyLock::new(|| {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ssp_behaviour.conf");
-    let adapters = [(IA_NAME, "lo 0"), (IPV6_IA, "::1 0")];
-    // SAFETY: every test opens an adapter through `Node::on` first, which waits for this. Until
+    // SAFETY: every test opens an adapter through `Node::new` first, which waits for this. Until
     // then no thread of this process runs code that reads the environment.
-    let loaded = unsafe { load_staged(dat_api::LIBRARY_ENV, &file, &adapters) };
+    let loaded = unsafe { load_staged(dat_api::LIBRARY_ENV, &file, &[(IA_NAME, "lo 0")]) };
     loaded.map_err(|e| format!("{e:#}"))
 });
 
@@ -46,13 +42,8 @@ pub(crate) struct Node {
 impl Node {
     /// A consumer of [`IA_NAME`].
     pub(crate) fn new() -> Result<Self> {
-        Self::on(IA_NAME)
-    }
-
-    /// A consumer of another adapter.
-    pub(crate) fn on(ia: &str) -> Result<Self> {
         LIBRARIES.as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
-        let ia = Ia::open(ia)?;
+        let ia = Ia::open(IA_NAME)?;
         Ok(Self {
             pz: Pz::create(&ia)?,
             transfers: Evd::create(&ia, 64, EvdFlags::DTO)?,

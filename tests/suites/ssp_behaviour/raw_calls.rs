@@ -4,9 +4,8 @@ use std::ffi::c_void;
 use std::os::fd::RawFd;
 use std::ptr;
 
-use anyhow::Result;
 use dat_api::abi::*;
-use dat_api::{Ep, Ia, Library};
+use dat_api::{Ia, Library};
 
 fn library() -> &'static Library {
     Library::get().expect("a test opens an adapter first, which loads the library")
@@ -58,14 +57,6 @@ pub(crate) fn ssp_query(
     // that is writable.
     let code =
         unsafe { (library().dat_extension_op)(ssp, DAT_IW_SSP_QUERY_OP, mask, &raw mut param) };
-    outcome(code, param)
-}
-
-/// Parameters of an endpoint that is alive.
-pub(crate) fn param_of(ep: &Ep) -> Result<DatEpParam, DatReturn> {
-    let mut param = DatEpParam::zeroed();
-    // SAFETY: the endpoint is alive, and the out-pointer is writable.
-    let code = unsafe { (library().dat_ep_query)(ep.as_raw(), DAT_EP_FIELD_ALL, &mut param) };
     outcome(code, param)
 }
 

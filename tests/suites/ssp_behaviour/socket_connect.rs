@@ -1,18 +1,15 @@
-//! 3.1.4 `dat_iw_socket_connect`: the ends of an attempt, read depths, and IPv6.
+//! 3.1.4 `dat_iw_socket_connect`: the ends of an attempt, and read depths.
 
 use std::io::{Read, Write};
-use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use dat_api::{ConnectionKind, Ep, EpAttr};
-use nix::libc;
-use stack_tests::not_run;
 use stack_tests::raw::{REPLY, RawPeer};
 
-use super::bench::{DEADLINE, IPV6_IA, Node, connect, failure, pair, pair_over, stream_both_ways};
-use super::raw_calls::param_of;
+use super::bench::{DEADLINE, Node, failure, pair, stream_both_ways};
 
 /// A timeout that an idle machine does not reach before the request is sent.
 const SHORTLY: Duration = Duration::from_millis(100);
@@ -150,24 +147,5 @@ fn default_read_depths_suit_every_peer() -> Result<()> {
             node.convert((&asker, active), (&ep, passive))?;
         }
     }
-    Ok(())
-}
-
-#[test]
-fn sockets_of_ipv6_convert_as_well() -> Result<()> {
-    let Ok(listener) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else {
-        not_run("this machine has no IPv6");
-        return Ok(());
-    };
-    let node = Node::on(IPV6_IA)?;
-    let sockets = pair_over(&listener)?;
-    let here = sockets.0.local_addr()?;
-    let (asker, _ep) = connect(&node, sockets)?;
-    let info = asker.query()?;
-    ensure!(
-        info.local.map(|a: SocketAddr| a.ip()) == Some(here.ip()),
-        "{info:?}"
-    );
-    ensure!(param_of(&asker).unwrap().comm.domain == libc::AF_INET6);
     Ok(())
 }

@@ -166,23 +166,6 @@ fn a_watch_prints_again_and_ends_with_its_reader() {
 }
 
 #[test]
-fn the_counters_of_a_protocol_are_printed_below_its_connection() {
-    static WRITER: Writer = Writer::new();
-    let dir = tempfile::tempdir().unwrap();
-    WRITER.begin(PageRoot::at(dir.path()));
-    let one = list(&WRITER, Kind::Connection, sdp(), State::Established);
-    let _other = list(&WRITER, Kind::Connection, sdp(), State::Established);
-    one.set(&[(Counter::Credits, 0), (Counter::SentRead, 1 << 40)]);
-    let listed = ss(dir.path()).arg("-iH").output().unwrap();
-    let text = success(&listed);
-    let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 3, "{text}");
-    assert_eq!(lines[1], "\tcredits:0 sent_read:1099511627776");
-    let plain = ss(dir.path()).arg("-H").output().unwrap();
-    assert_eq!(success(&plain).lines().count(), 2);
-}
-
-#[test]
 fn formats_exclude_each_other_and_intervals_have_limits() {
     let dir = tempfile::tempdir().unwrap();
     for args in [
