@@ -5,7 +5,7 @@ import subprocess
 
 
 def carrier(sock):
-    """The protocol of a socket: TCP, an AF_UNIX socket of `local`, or one end of the library's pair."""
+    """The protocol of a socket: an AF_UNIX socket of `local`, or one end of the library's pair."""
     number = os.readlink(f"/proc/self/fd/{sock.fileno()}")[len("socket:[") : -1]
     with open("/proc/self/net/unix", errors="replace") as sockets:
         names = [line.split()[7:] for line in sockets if line.split()[6] == number]
