@@ -9,15 +9,8 @@
 //!    |     consumers sleeps                 wake-up, or another polls   |
 //!    '--- wakes after the end of the timer, or a second sleeps ---------'
 //!
-//!        records are received, no consumer calls
-//!  ENGINE ─────────────────────────────> SPINNER
-//!    ^                                    |
-//!    '-- slices without a record,  -------'
-//!        a consumer polls, or one
-//!        of several consumers sleeps
-//!
-//!                  one consumer sleeps
-//!  ENGINE, SPINNER ───────────────────> SLEEPER, whose timer has ended
+//!         one consumer sleeps
+//!  ENGINE ───────────────────> SLEEPER, whose timer has ended
 //!
 //!             begin                close
 //!      CLOSED ─────> ENGINE    any ─────> CLOSED
@@ -28,8 +21,6 @@
 //! * `Engine`: the RNIC's own thread sleeps on the descriptor.
 //! * `Pollers`: consumers are awake and serve the descriptor, and the engine does not wait for it.
 //!   A timer detects that they have stopped.
-//! * `Spinner`: the engine's thread polls in slices. The consumer makes no calls and polls its
-//!   memory, and a wake-up for each message would take longer than the message.
 //! * `Sleeper`: one consumer sleeps on the descriptor. The timer continues for a few ticks and then
 //!   ends. Until then a consumer that wakes and sleeps often does not wake the engine each time.
 //!
@@ -49,7 +40,6 @@
 //! | `on_poll` | a consumer that polls, or has woken | software, where a poll makes progress |
 //! | `on_wake` | a consumer that has woken | devices |
 //! | `on_tick` | the engine, when the timer has expired | both |
-//! | `on_find`, `on_slice` | the engine | software, whose engine may poll |
 //! | `close` | the engine | devices |
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -65,8 +55,6 @@ const QUIET_TICKS: u8 = 4;
 /// The number of polls without a sleep before the engine hands the descriptor to the poller. A
 /// program that polls rarely, or wakes for single messages, causes no change.
 const POLLS_MIN: u8 = 32;
-/// Slices without a record before the engine sleeps.
-const IDLE_SLICES: u8 = 4;
 /// The time for which the engine serves the descriptor after several consumers slept at once,
 /// because they are expected to sleep again.
 const CROWD_TIME: Duration = Duration::from_millis(100);
@@ -82,10 +70,6 @@ enum Attendant {
     Pollers {
         /// True if the consumer that has woken waits for many connections.
         serves_others: bool,
-    },
-    Spinner {
-        /// The number of slices since the last record.
-        idle: u8,
     },
     Sleeper {
         serves_others: bool,
@@ -105,8 +89,6 @@ pub enum Phase {
     Engine,
     /// Consumers poll.
     Pollers,
-    /// The engine polls.
-    Spinner,
     /// A consumer sleeps on the descriptor.
     Sleeper,
     /// A consumer sleeps on the descriptor, and the timer has ended.
@@ -156,7 +138,7 @@ impl Attendant {
                 serves_others,
                 quiet,
             } if is_soon || quiet < QUIET_TICKS => Self::Pollers { serves_others },
-            Self::Spinner { .. } | Self::Sleeper { .. } => Self::Engine { polls: 1 },
+            Self::Sleeper { .. } => Self::Engine { polls: 1 },
             Self::Closed | Self::Pollers { .. } => *self,
         };
     }
@@ -177,7 +159,7 @@ impl Attendant {
                 serves_others: true,
                 quiet,
             } if !serves_others => Some(quiet),
-            Self::Engine { .. } | Self::Spinner { .. } if !is_crowd => Some(QUIET_TICKS),
+            Self::Engine { .. } if !is_crowd => Some(QUIET_TICKS),
             Self::Pollers { .. } if !is_crowd => Some(0),
             _ => None,
         };
@@ -194,25 +176,7 @@ impl Attendant {
             Self::Pollers { .. } if !was_polled => *self = Self::NEW,
             Self::Sleeper { quiet, .. } if was_polled => *quiet = 0,
             Self::Sleeper { quiet, .. } => *quiet = (*quiet + 1).min(QUIET_TICKS),
-            Self::Closed | Self::Engine { .. } | Self::Pollers { .. } | Self::Spinner { .. } => {}
-        }
-    }
-
-    /// Called when the engine found a record of a connection that can be polled without a system
-    /// call, and no consumer has called since the previous record.
-    fn on_find(&mut self) {
-        if matches!(self, Self::Engine { .. }) {
-            *self = Self::Spinner { idle: 0 };
-        }
-    }
-
-    /// Called when the engine has polled for a slice. `has_found` is true if there was a record.
-    fn on_slice(&mut self, has_found: bool) {
-        match self {
-            Self::Spinner { idle } if has_found => *idle = 0,
-            Self::Spinner { idle } if *idle + 1 < IDLE_SLICES => *idle += 1,
-            Self::Spinner { .. } => *self = Self::NEW,
-            Self::Closed | Self::Engine { .. } | Self::Pollers { .. } | Self::Sleeper { .. } => {}
+            Self::Closed | Self::Engine { .. } | Self::Pollers { .. } => {}
         }
     }
 
@@ -226,7 +190,6 @@ impl Attendant {
             Self::Closed => Phase::Closed,
             Self::Engine { .. } => Phase::Engine,
             Self::Pollers { .. } => Phase::Pollers,
-            Self::Spinner { .. } => Phase::Spinner,
             Self::Sleeper { quiet, .. } if quiet < QUIET_TICKS => Phase::Sleeper,
             Self::Sleeper { .. } => Phase::QuietSleeper,
         }
@@ -252,8 +215,6 @@ struct State {
     /// True if the timer was started and has not expired.
     has_timer: bool,
     polls_at_tick: u32,
-    /// The number of polls when the engine last found a record.
-    polls_at_find: u32,
     last_wake: Option<Instant>,
     crowd_until: Option<Instant>,
 }
@@ -292,7 +253,6 @@ impl Arbiter {
                 sleeper: None,
                 has_timer: false,
                 polls_at_tick: 0,
-                polls_at_find: 0,
                 last_wake: None,
                 crowd_until: None,
             }),
@@ -316,11 +276,11 @@ impl Arbiter {
         lock(&self.state).is_slept_on_by(waker)
     }
 
-    /// Runs `call` if consumers or the engine poll, and prevents changes of the state until it
-    /// returns. Returns false if neither polls.
+    /// Runs `call` if consumers poll, and prevents changes of the state until it returns. Returns
+    /// false if none polls.
     pub fn while_polled(&self, call: impl FnOnce()) -> bool {
         let state = lock(&self.state);
-        let is_polled = matches!(state.attendant.phase(), Phase::Pollers | Phase::Spinner);
+        let is_polled = state.attendant.phase() == Phase::Pollers;
         if is_polled {
             call();
         }
@@ -396,24 +356,6 @@ impl Arbiter {
         });
     }
 
-    /// Called when the engine found a record of a connection that can be polled without a system
-    /// call. The engine spins from the second such record on if no consumer has called since the
-    /// first, unless several consumers sleep.
-    pub fn on_find(&self, act: impl FnOnce(Todo)) {
-        self.change(act, |state| {
-            let polls = self.polls();
-            let was_polled = std::mem::replace(&mut state.polls_at_find, polls) != polls;
-            if !was_polled && !state.is_crowd() {
-                state.attendant.on_find();
-            }
-        });
-    }
-
-    /// Called when the engine has polled for a slice.
-    pub fn on_slice(&self, has_found: bool, act: impl FnOnce(Todo)) {
-        self.change(act, |state| state.attendant.on_slice(has_found));
-    }
-
     /// Called when the device is removed. A sleep on its descriptor would end at once.
     pub fn close(&self, act: impl FnOnce(Todo)) {
         let sleeper = self.change(act, |state| {
@@ -481,12 +423,8 @@ mod tests {
     const CNO_ASLEEP: Attendant = sleeper(true, 0);
     const QUIET: Attendant = sleeper(false, QUIET_TICKS);
     const CNO_QUIET: Attendant = sleeper(true, QUIET_TICKS);
-    const SPINS: Attendant = Spinner { idle: 0 };
-    const IDLES: Attendant = Spinner {
-        idle: IDLE_SLICES - 1,
-    };
-    const BEFORE: [Attendant; 10] = [
-        Closed, NEW, ALMOST, AWAKE, CNO_AWAKE, ASLEEP, CNO_ASLEEP, QUIET, SPINS, IDLES,
+    const BEFORE: [Attendant; 8] = [
+        Closed, NEW, ALMOST, AWAKE, CNO_AWAKE, ASLEEP, CNO_ASLEEP, QUIET,
     ];
 
     macro_rules! rows {
@@ -495,41 +433,28 @@ mod tests {
 
     #[test]
     fn every_event_in_every_state() {
-        type Row = (&'static str, fn(&mut Attendant), [Attendant; 10]);
-        let rows: [Row; 13] = rows! {
+        type Row = (&'static str, fn(&mut Attendant), [Attendant; 8]);
+        let rows: [Row; 10] = rows! {
             "begin": Attendant::on_begin
-                => [NEW, NEW, ALMOST, AWAKE, CNO_AWAKE, ASLEEP, CNO_ASLEEP, QUIET, SPINS, IDLES];
+                => [NEW, NEW, ALMOST, AWAKE, CNO_AWAKE, ASLEEP, CNO_ASLEEP, QUIET];
             "poll": |it| it.on_poll(false)
-                => [Closed, POLLED, AWAKE, AWAKE, CNO_AWAKE, AWAKE, CNO_AWAKE, POLLED, POLLED,
-                    POLLED];
+                => [Closed, POLLED, AWAKE, AWAKE, CNO_AWAKE, AWAKE, CNO_AWAKE, POLLED];
             "wake-up soon after the last one": |it| it.on_poll(true)
-                => [Closed, POLLED, AWAKE, AWAKE, CNO_AWAKE, AWAKE, CNO_AWAKE, AWAKE, POLLED,
-                    POLLED];
+                => [Closed, POLLED, AWAKE, AWAKE, CNO_AWAKE, AWAKE, CNO_AWAKE, AWAKE];
             "sleep alone": |it| _ = it.on_sleep(false, false)
-                => [Closed, QUIET, QUIET, ASLEEP, ASLEEP, NEW, ASLEEP, NEW, QUIET, QUIET];
+                => [Closed, QUIET, QUIET, ASLEEP, ASLEEP, NEW, ASLEEP, NEW];
             "sleep in a crowd": |it| _ = it.on_sleep(false, true)
-                => [Closed, NEW, NEW, NEW, NEW, NEW, ASLEEP, NEW, NEW, NEW];
+                => [Closed, NEW, NEW, NEW, NEW, NEW, ASLEEP, NEW];
             "sleep alone and serve others": |it| _ = it.on_sleep(true, false)
-                => [Closed, CNO_QUIET, CNO_QUIET, AWAKE, CNO_ASLEEP, ASLEEP, NEW, QUIET, CNO_QUIET,
-                    CNO_QUIET];
+                => [Closed, CNO_QUIET, CNO_QUIET, AWAKE, CNO_ASLEEP, ASLEEP, NEW, QUIET];
             "sleep in a crowd and serve others": |it| _ = it.on_sleep(true, true)
-                => [Closed, NEW, NEW, AWAKE, NEW, ASLEEP, NEW, QUIET, NEW, NEW];
+                => [Closed, NEW, NEW, AWAKE, NEW, ASLEEP, NEW, QUIET];
             "tick with polls": |it| it.on_tick(true)
-                => [Closed, NEW, ALMOST, AWAKE, CNO_AWAKE, ASLEEP, CNO_ASLEEP, ASLEEP, SPINS,
-                    IDLES];
+                => [Closed, NEW, ALMOST, AWAKE, CNO_AWAKE, ASLEEP, CNO_ASLEEP, ASLEEP];
             "tick without polls": |it| it.on_tick(false)
-                => [Closed, NEW, ALMOST, NEW, NEW, sleeper(false, 1), sleeper(true, 1), QUIET,
-                    SPINS, IDLES];
-            "find": Attendant::on_find
-                => [Closed, SPINS, SPINS, AWAKE, CNO_AWAKE, ASLEEP, CNO_ASLEEP, QUIET, SPINS,
-                    IDLES];
-            "slice with a record": |it| it.on_slice(true)
-                => [Closed, NEW, ALMOST, AWAKE, CNO_AWAKE, ASLEEP, CNO_ASLEEP, QUIET, SPINS, SPINS];
-            "slice without a record": |it| it.on_slice(false)
-                => [Closed, NEW, ALMOST, AWAKE, CNO_AWAKE, ASLEEP, CNO_ASLEEP, QUIET,
-                    Spinner { idle: 1 }, NEW];
+                => [Closed, NEW, ALMOST, NEW, NEW, sleeper(false, 1), sleeper(true, 1), QUIET];
             "close": Attendant::on_close
-                => [Closed; 10];
+                => [Closed; 8];
         };
         for (name, event, after) in rows {
             for (before, expected) in BEFORE.into_iter().zip(after) {
@@ -604,23 +529,6 @@ mod tests {
         assert_eq!(expire(), NOTHING);
         assert!(arbiter.is(Phase::QuietSleeper));
         assert_eq!(todo(|act| arbiter.on_poll(act)), LISTEN);
-    }
-
-    #[test]
-    fn the_engine_spins_from_the_second_find_on_if_no_consumer_calls() {
-        let arbiter = arbiter(Duration::ZERO);
-        let find = || todo(|act| arbiter.on_find(act));
-        arbiter.on_poll(drop);
-        assert_eq!(find(), NOTHING, "a consumer called");
-        assert_eq!(find(), LEAVE);
-        assert!(arbiter.is(Phase::Spinner));
-        for _ in 1..IDLE_SLICES {
-            assert_eq!(todo(|act| arbiter.on_slice(false, act)), NOTHING);
-        }
-        assert_eq!(todo(|act| arbiter.on_slice(false, act)), LISTEN);
-        assert_eq!(arbiter.on_sleep(None, drop), Arm::Sleep);
-        assert_eq!(arbiter.on_sleep(None, drop), Arm::Attended);
-        assert_eq!([find(), find()], [NOTHING; 2], "several consumers sleep");
     }
 
     #[test]

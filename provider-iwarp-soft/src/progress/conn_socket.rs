@@ -36,9 +36,6 @@ pub(crate) trait MayHaveWork: Debug + Send + Sync {
     /// Returns false if the connection certainly has no work. Takes no lock, and makes no system
     /// call.
     fn may_have_work(&self) -> bool;
-
-    /// Returns true if the peer has sent something. Pending work of this end does not count.
-    fn has_record(&self) -> bool;
 }
 
 /// The calls of the threads that make progress to the owner of a connection, which is its queue
@@ -126,9 +123,8 @@ impl ConnSocket {
         self.service.drive(self, driver, ready)
     }
 
-    /// Makes every poll drive the connection from now on, if it is armed and consumers or the
-    /// engine poll. `in_set`: the socket stays in the set. Returns true if the connection became
-    /// a polled one.
+    /// Makes every poll drive the connection from now on, if it is armed and consumers poll.
+    /// `in_set`: the socket stays in the set. Returns true if the connection became a polled one.
     pub(crate) fn start_polling(self: &Arc<Self>, place: &mut Place, in_set: bool) -> bool {
         let is_adopted = place.is_armed() && self.progress.adopt(self);
         if is_adopted {
@@ -224,11 +220,6 @@ impl ConnSocket {
     #[inline]
     pub(super) fn may_have_work(&self) -> bool {
         self.watch.get().is_none_or(|watch| watch.may_have_work())
-    }
-
-    /// Returns true if shared memory shows that the peer has sent something.
-    pub(super) fn has_record(&self) -> bool {
-        self.watch.get().is_some_and(|watch| watch.has_record())
     }
 
     /// Returns true if polling the connection costs no system call.

@@ -20,9 +20,7 @@
 //! drives the polled ones in every call, and finds the armed ones by polling the set. A connection
 //! that pollers find in the set repeatedly becomes a polled one. If no thread has polled for a
 //! tick, the engine arms all connections and serves the set. A tick is a quarter of the time for
-//! which consumers have polled, between 50 us and 1 ms. While records are received for a consumer
-//! that makes no calls, and a processor is free, the engine polls. The [`Arbiter`] selects the
-//! threads.
+//! which consumers have polled, between 50 us and 1 ms. The [`Arbiter`] selects the threads.
 //!
 //! # Cost
 //!
@@ -37,7 +35,7 @@ mod place;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -62,8 +60,6 @@ const TICK_MIN: Duration = Duration::from_micros(50);
 /// moment and then only reads its memory waits for a moment too, and a program that polls without
 /// an end is seldom interrupted.
 const TICK_PART: u32 = 4;
-/// The time for which the engine polls before it checks its other sources.
-const SLICE: Duration = Duration::from_micros(50);
 /// Maximum number of connections that every poll drives.
 const POLLED_MAX: usize = 8;
 /// The number of drives per poll of the set, while there are polled connections.
@@ -73,9 +69,6 @@ const SET_INTERVAL: u32 = 128;
 const FINDS_MIN: u32 = 4;
 /// Rounds of driving and arming before the engine serves its other sources.
 const ARM_ROUNDS: usize = 8;
-/// The minimum number of processors for an engine that polls: one for each of two consumers that
-/// poll their memory, and one for the engine.
-const SPIN_PROCESSORS: usize = 3;
 /// The pause of the engine if consumers hold all connections that are ready.
 const BUSY_PAUSE: Duration = Duration::from_micros(50);
 
@@ -94,8 +87,6 @@ pub(crate) struct Progress {
     since_set: AtomicU32,
     /// The number of armed connections that pollers found ready since a consumer slept last.
     finds: AtomicU32,
-    /// True if the process has a processor for an engine that polls.
-    may_spin: AtomicBool,
     /// The time at which consumers began to poll, while they poll.
     polled_since: Mutex<Instant>,
 }
@@ -113,7 +104,6 @@ impl Progress {
             arbiter: Arbiter::new(Duration::ZERO),
             since_set: AtomicU32::new(0),
             finds: AtomicU32::new(0),
-            may_spin: AtomicBool::new(has_processor_to_spin()),
             polled_since: Mutex::new(Instant::now()),
         }))
     }
@@ -256,10 +246,9 @@ impl Progress {
         }
     }
 
-    /// Adds a connection to those that every poll drives. Returns `false` if neither consumers nor
-    /// the engine poll any more; the connection then stays armed. Like [`Self::remove_polled`],
-    /// called with the connection's lock held, so that the list agrees with the connection's
-    /// [`Place`].
+    /// Adds a connection to those that every poll drives. Returns `false` if no consumer polls any
+    /// more; the connection then stays armed. Like [`Self::remove_polled`], called with the
+    /// connection's lock held, so that the list agrees with the connection's [`Place`].
     fn adopt(&self, socket: &Arc<ConnSocket>) -> bool {
         self.arbiter.while_polled(|| {
             // The new list contains all connections of the former list, so this drop ends none.
@@ -268,14 +257,13 @@ impl Progress {
     }
 
     /// True while consumers poll.
-    pub(crate) fn is_polled(&self) -> bool {
+    fn is_polled(&self) -> bool {
         self.arbiter.is(Phase::Pollers)
     }
 
-    /// True if consumers or the engine poll and there is room for one more polled connection.
+    /// True if consumers poll and there is room for one more polled connection.
     pub(crate) fn can_adopt(&self) -> bool {
-        (self.arbiter.is(Phase::Pollers) || self.arbiter.is(Phase::Spinner))
-            && self.polled.load().len() < POLLED_MAX
+        self.is_polled() && self.polled.load().len() < POLLED_MAX
     }
 
     /// Removes a connection from the list of polled ones. Returns the former list, which may have
@@ -334,13 +322,7 @@ impl Progress {
         if served.ready > 0 && served.ready == served.busy {
             std::thread::sleep(BUSY_PAUSE);
         }
-        if served.has_moved && self.may_spin.load(Ordering::Relaxed) {
-            self.arbiter.on_find(|todo| self.act(todo));
-        }
-        if self.arbiter.is(Phase::Spinner) {
-            // In this state the timer has no other use.
-            self.engine.expire(self.key);
-        } else if self.arbiter.is(Phase::Engine) {
+        if self.arbiter.is(Phase::Engine) {
             self.listen(true);
         }
     }
@@ -352,34 +334,9 @@ impl Progress {
             served.ready += 1;
             if let Some(socket) = self.socket(key) {
                 served.busy += usize::from(!socket.drive(Driver::Engine, descriptor));
-                if socket.has_moved() {
-                    served.has_moved = true;
-                    if self.arbiter.is(Phase::Spinner) && self.can_adopt() {
-                        socket.service.start_polling(&socket);
-                    }
-                }
             }
         });
         served
-    }
-
-    /// Polls for a slice on the engine's thread. Drives the connections that earlier slices adopted
-    /// directly, and polls the set once for all others.
-    fn spin(&self) {
-        let end = Instant::now() + SLICE;
-        let mut has_found = self.serve_ready().has_moved;
-        while self.arbiter.is(Phase::Spinner) && Instant::now() < end {
-            for socket in self.polled.load().iter() {
-                has_found |= socket.has_record();
-                if socket.may_have_work() {
-                    socket.drive(Driver::Engine, Ready::None);
-                }
-            }
-            std::hint::spin_loop();
-        }
-        self.arbiter.on_slice(has_found, |todo| self.act(todo));
-        // There may be more runnable threads than processors.
-        std::thread::yield_now();
     }
 }
 
@@ -389,14 +346,6 @@ struct Served {
     ready: usize,
     /// Connections that another thread holds.
     busy: usize,
-    /// True if at least one of the connections can be polled without a system call.
-    has_moved: bool,
-}
-
-/// Returns true if the process may use a processor for an engine that polls.
-fn has_processor_to_spin() -> bool {
-    let processors = std::thread::available_parallelism();
-    processors.is_ok_and(|count| count.get() >= SPIN_PROCESSORS)
 }
 
 impl Source for Progress {
@@ -404,15 +353,9 @@ impl Source for Progress {
         self.serve();
     }
 
-    /// Called at the end of a tick, and at the beginning of a slice.
+    /// Called at the end of a tick.
     fn on_deadline(self: Arc<Self>, key: Key) {
         self.arbiter.on_tick(|todo| self.act(todo));
-        if self.arbiter.is(Phase::Spinner) {
-            self.spin();
-            if self.arbiter.is(Phase::Spinner) {
-                return self.engine.expire(key);
-            }
-        }
         if !self.arbiter.is(Phase::Engine) {
             return;
         }

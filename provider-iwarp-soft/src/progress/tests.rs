@@ -1,10 +1,9 @@
 //! Arming in races with other threads, step by step.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rnic::{Arm, Phase, Rnic, SendOp};
+use rnic::{Arm, Rnic};
 
 use super::conn_set::Ready;
 use super::conn_socket::{ConnSocket, Driver};
@@ -12,7 +11,7 @@ use super::tick_of;
 use crate::conn::Conn;
 use crate::qp::Link;
 use crate::support::moved::{has_moved, move_on};
-use crate::support::{DEADLINE, Side, connected, nodes};
+use crate::support::{Side, connected, nodes};
 
 /// Calls with the connection of a side, which is established and held until the call returns.
 fn with_conn<T>(side: &Side<'_>, call: impl FnOnce(&mut Conn) -> T) -> T {
@@ -101,84 +100,6 @@ fn a_connection_adopted_before_a_sleep_is_armed() {
         while progress.begin_sleep() == Arm::HasWork {}
         assert!(is_armed());
         assert!(progress.polled.load().is_empty());
-    });
-}
-
-/// Changes a byte of a target that makes no calls, and waits until the change is visible. The
-/// request is an atomic, which the target's engine executes.
-fn write_and_wait(client: &Side<'_>, server: &Side<'_>, rounds: u8) {
-    write_and_observe(client, server, rounds, || ());
-}
-
-/// As [`write_and_wait`]; calls `observe` when the byte is visible. The thread that has written it
-/// has had no time to sleep by then.
-fn write_and_observe(client: &Side<'_>, server: &Side<'_>, rounds: u8, mut observe: impl FnMut()) {
-    let (from, to) = (client.node.memory(8), server.node.memory(8));
-    (0..8).for_each(|at| to.set(at, 0));
-    for round in 1..=rounds {
-        client.post(1, SendOp::FetchAdd(to.remote(0, 8), 1), &[from.sge(0, 8)]);
-        let deadline = Instant::now() + DEADLINE;
-        while to.copy(0, 1) != [round] {
-            assert!(Instant::now() < deadline, "round {round}");
-            std::thread::yield_now();
-        }
-        observe();
-        client.expect_sent(1);
-    }
-}
-
-#[test]
-fn the_engine_polls_for_a_target_that_makes_no_calls_and_then_sleeps() {
-    with_moved(|client, server| {
-        let progress = &server.qp.qp.shared.progress;
-        progress.may_spin.store(true, Ordering::Relaxed);
-        let is_armed = || with_conn(server, |conn| conn.place.is_armed());
-        let deadline = Instant::now() + DEADLINE;
-        let mut has_spun = false;
-        while !has_spun {
-            assert!(Instant::now() < deadline, "the engine does not poll");
-            write_and_observe(client, server, 20, || {
-                has_spun |= progress.arbiter.is(Phase::Spinner) && !is_armed();
-            });
-        }
-        while !(progress.arbiter.is(Phase::Engine) && is_armed()) {
-            assert!(Instant::now() < deadline, "the engine does not sleep");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        write_and_wait(client, server, 1);
-    });
-}
-
-#[test]
-fn the_engine_does_not_poll_without_a_free_processor() {
-    with_moved(|client, server| {
-        let progress = &server.qp.qp.shared.progress;
-        progress.may_spin.store(false, Ordering::Relaxed);
-        // The engine may have decided to poll while the connection moved. It polls before it serves
-        // the first of these rounds.
-        write_and_wait(client, server, 1);
-        while progress.arbiter.is(Phase::Spinner) {
-            std::thread::yield_now();
-        }
-        for _ in 0..20 {
-            write_and_wait(client, server, 10);
-            assert!(!progress.arbiter.is(Phase::Spinner));
-        }
-    });
-}
-
-#[test]
-fn a_consumer_takes_over_from_an_engine_that_polls() {
-    with_moved(|client, server| {
-        let progress = &server.qp.qp.shared.progress;
-        progress.may_spin.store(true, Ordering::Relaxed);
-        for round in 0..10 {
-            write_and_wait(client, server, 20);
-            server.recv(round, &[]);
-            client.send(round, &[]);
-            assert_eq!(server.received().wr_id, round);
-            client.expect_sent(round);
-        }
     });
 }
 

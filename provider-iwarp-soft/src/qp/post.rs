@@ -245,9 +245,7 @@ impl Qp {
         if conn.place.is_armed() && progress.can_adopt() {
             conn.start_polling();
         }
-        // The engine alone may poll a connection. Its consumer might then never poll to send the
-        // held requests.
-        conn.place.is_polled() && progress.is_polled()
+        conn.place.is_polled()
     }
 
     /// Submits the requests that other threads queued while the connection was held. Returns

@@ -54,9 +54,4 @@ impl MayHaveWork for Watch {
         }
         true
     }
-
-    fn has_record(&self) -> bool {
-        let next = self.next.load(Ordering::Relaxed);
-        next != BUSY && self.half.word(next).load(Ordering::Relaxed) != 0
-    }
 }
