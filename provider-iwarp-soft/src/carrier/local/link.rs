@@ -22,6 +22,7 @@ mod supply;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use iwarp_proto::{
     Connection, Ends, Placement, ProtectionFault, Stag, TransmitFpdu, TransmitPayload,
@@ -34,7 +35,7 @@ use crate::memory::{Bytes, MemoryAccess, ReferenceHolder, TAIL};
 use crate::progress::conn_socket::MayHaveWork;
 use crate::work::Report;
 
-use super::attention::Attention;
+use super::attention::{self, Attention};
 use super::bell::{self, Drained};
 use super::direct::{Grant, Initiator, must_follow};
 use super::pull::{self, Puller, Witness};
@@ -56,6 +57,9 @@ const REFERENCE_MAX: usize = 1024 * 1024;
 const THROUGH_RING_MAX: usize = 16 * 1024;
 /// The shortest ring in which a segment that is not read by reference has room.
 pub(crate) const RING_LEN_ADOPTED: usize = 4 * THROUGH_RING_MAX;
+/// A drive that copies payloads of this length may take longer than a pause between two polls, so
+/// each of them counts as a poll.
+const LONG_COPY: usize = 2048;
 /// Maximum number of records and bytes that one drive takes before it returns to the consumer.
 const DRIVE_RECORDS: usize = 128;
 const DRIVE_BYTES: usize = 512 * 1024;
@@ -101,6 +105,8 @@ pub(crate) struct LocalCarrier {
     reading: Reading,
     initiator: Initiator,
     attention: Attention,
+    /// The number of segments sent when the peer was last woken, or was found to have taken all.
+    announced: u64,
     /// The last segment that no direct copy may overtake, until the peer has handled it.
     ordered: Option<Position>,
     /// True if a segment was received, and not released, that no direct copy may overtake.
@@ -163,6 +169,7 @@ impl LocalCarrier {
             reading,
             initiator,
             attention,
+            announced: 0,
             ordered: None,
             has_ordered: false,
             references,
@@ -236,6 +243,7 @@ impl LocalCarrier {
     /// `is_unready`, segments are no work: it waits for a receive.
     pub(crate) fn arm(&mut self, is_unready: bool) -> Result<bool, End> {
         self.is_polled = false;
+        self.rouse_peer();
         if !is_unready && self.consumer.announce_sleep() {
             return Ok(true);
         }
@@ -284,6 +292,24 @@ impl LocalCarrier {
             self.producer.expedite();
         }
         if self.producer.must_ring() {
+            bell::ring(&self.conn);
+            self.announced = self.distance.sent;
+        }
+    }
+
+    /// Rings once if a record may wait and the peer, which has not requested doorbells, has stopped
+    /// polling. Called at intervals by a thread that polls, and before a sleep.
+    pub(crate) fn rouse_peer(&mut self) {
+        let sent = self.distance.sent;
+        // A peer that reads a payload is busy for longer than others pause between two polls.
+        if self.announced == sent
+            || self.producer.is_pulled()
+            || !self.attention.is_unattended_at(Instant::now())
+        {
+            return;
+        }
+        self.announced = sent;
+        if !matches!(self.producer.is_drained(), Ok(true)) {
             bell::ring(&self.conn);
         }
     }
@@ -492,6 +518,9 @@ impl LocalCarrier {
             Body::Inline { .. } | Body::None => self.ring.received.add_segment(len),
         }
         self.consumer.advance();
+        if len >= LONG_COPY {
+            attention::note_poll(self.consumer.half());
+        }
         Ok(Front::Handled(len))
     }
 
