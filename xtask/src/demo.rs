@@ -229,9 +229,9 @@ impl Demo<'_> {
         let devinfo = self.verbs_program("ibv_devinfo -d dat_lo")?.spawn()?;
         let devinfo = devinfo.finish(DEADLINE)?.success()?;
         let of_device = ["hca_id:", "transport:", "state:", "link_layer:"];
-        print_lines(&devinfo.prints("PORT_ACTIVE")?, &of_device);
+        show("ibv_devinfo", &devinfo.prints("PORT_ACTIVE")?, &of_device);
         let client = self.verbs_pair("ibv_rc_pingpong -d dat_lo -g 0")?;
-        print_lines(&client.prints("1000 iters in")?, &["iters in"]);
+        show("ibv_rc_pingpong", &client, &["1000 iters in"]);
         let client = self.verbs_pair("ib_write_bw -d dat_lo -x 0 -s 65536")?;
         print_lines(&client, &["#bytes", " 65536 "]);
         Ok(Outcome::passed(0, "no root, kernel module or daemon"))
@@ -332,6 +332,17 @@ fn connections_under(opsrun: &Path) -> Result<String> {
             "no offloaded connections in:\n{text}"
         );
     }
+}
+
+/// Prints the lines that begin with one of the words, as one line.
+fn show(program: &str, finished: &Finished, words: &[&str]) {
+    let lines = finished
+        .text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let is_relevant = |line: &String| words.iter().any(|word| line.starts_with(word));
+    let shown: Vec<String> = lines.filter(is_relevant).collect();
+    println!("    | {program}: {}", shown.join(", "));
 }
 
 fn print_lines(finished: &Finished, words: &[&str]) {
