@@ -58,7 +58,7 @@ pub use netlink::RdmaPort;
 pub use protosw::{
     Capabilities, ConnectFailure, Half, KernelConnection, KernelService, KernelSockets,
     KernelTarget, OffloadBound, OffloadConnecting, OffloadListener, OffloadProtocol, OffloadStream,
-    Sockets, StreamSockets, Target, Terms, Watch, Way,
+    Sockets, SourceDecision, StreamSockets, Target, Terms, Watch, Way,
 };
 pub use reason::Reason;
 pub use registry::{NameTaken, Registration, Registry};

@@ -341,6 +341,29 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// `EAGAIN` if there is no room now, else the error of `send`.
     fn send(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno>;
 
+    /// Sends bytes from where they are, without a copy in this process, and waits until nothing
+    /// uses their memory any more. Returns the number of bytes that the peer receives. `None`: the
+    /// bytes must be copied by [`OffloadStream::send`].
+    ///
+    /// `decide` is called at every event, and at least every few milliseconds, with the number of
+    /// bytes that were transferred so far. It may call the stream.
+    ///
+    /// # Errors
+    /// The error of `send`, if no byte was transferred.
+    fn send_in_place(
+        &self,
+        _bytes: &[u8],
+        _decide: &mut dyn FnMut(usize) -> SourceDecision,
+    ) -> Result<Option<usize>, Errno> {
+        Ok(None)
+    }
+
+    /// The number of bytes from which on [`OffloadStream::send_in_place`] copies nothing. Takes no
+    /// lock.
+    fn in_place_threshold(&self) -> usize {
+        usize::MAX
+    }
+
     /// Queues an urgent byte, after all bytes that were queued before.
     ///
     /// # Errors
@@ -431,6 +454,18 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     /// Reports the counters that the protocol keeps to `meter`, from the next call of
     /// [`OffloadStream::watch`] on. A protocol without such counters reports nothing.
     fn measure(&self, _meter: Arc<dyn Meter>) {}
+}
+
+/// A decision about a send from the memory of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SourceDecision {
+    /// The send continues.
+    Continue,
+    /// The bytes that were not transferred are taken back, however long the peer's answer takes.
+    TakeBack,
+    /// The bytes that were not transferred are taken back, and the call must return. The connection
+    /// of a peer that never answers is aborted.
+    Return,
 }
 
 /// Receives the events of a stream, after the stream's methods report the new state. A watch must

@@ -151,7 +151,7 @@ pub use listener::SdpListener;
 pub use options::Options;
 pub use readiness::{Readiness, StandIn, Watch};
 pub use rendezvous::{Rendezvous, Token};
-pub use socket::{Commitment, ReceiveFlags};
+pub use socket::{Commitment, Decision, ReceiveFlags};
 pub use stack::Stack;
 pub use statistics::{Stalls, Statistics};
 pub use stream::{SdpStream, SuspendError, Suspended};

@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    Options, Readiness, Stack, StandIn, Watch,
+    Decision, Options, Readiness, Stack, StandIn, Watch,
     socket::{Names, ReceiveFlags, Socket, To},
     statistics::Statistics,
 };
@@ -182,6 +182,29 @@ impl SdpStream {
     /// Writes as many bytes of `pieces` as fit, without waiting, whatever the options say.
     pub fn try_send_pieces(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         self.socket.try_send_pieces(pieces)
+    }
+
+    /// Writes `bytes` from where they are, without a copy at this end, whatever the options say.
+    /// Waits until the peer or the transport has them, or until they are taken back. Returns the
+    /// number of bytes that the peer receives, or `None` if the bytes must be copied: they are
+    /// below [`Self::in_place_threshold`], or their memory cannot be registered.
+    ///
+    /// `decide` is called at every event, and at least every few milliseconds, with the number of
+    /// bytes that were transferred so far. No lock of the stream is held meanwhile.
+    pub fn send_in_place(
+        &self,
+        bytes: &[u8],
+        decide: &mut dyn FnMut(usize) -> Decision,
+    ) -> io::Result<Option<usize>> {
+        self.socket.send_in_place(bytes, decide)
+    }
+
+    /// The number of bytes from which on [`Self::send_in_place`] copies nothing. `usize::MAX`:
+    /// never.
+    #[must_use]
+    pub fn in_place_threshold(&self) -> usize {
+        let config = &self.socket.config;
+        config.zcopy_threshold.min(config.registered_threshold)
     }
 
     /// Writes one urgent byte (MSG_OOB).

@@ -107,6 +107,19 @@ impl OpsRun {
         })
     }
 
+    /// Adds settings to the rules of the sockets that may use the offload protocol.
+    pub fn with_settings(self, settings: &str) -> Result<Self> {
+        let path = &self.rules;
+        let text = fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+        let with = |line: &str| match line.starts_with("use tcp") {
+            true => format!("{line}\n"),
+            false => format!("{line} {settings}\n"),
+        };
+        let text: String = text.lines().map(with).collect();
+        fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+        Ok(self)
+    }
+
     /// Turns recording off, for measurements.
     pub fn untraced(mut self) -> Self {
         self.traces = None;

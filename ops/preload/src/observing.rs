@@ -15,7 +15,7 @@ use ops::observe::{
     Carrier, Counter, Description, Kind, Meter, Native, NativeRecord, PageRoot, ReasonText, Record,
     State, Writer,
 };
-use ops::{Half, OffloadStream, Readiness, Watch};
+use ops::{Half, OffloadStream, Readiness, SourceDecision, Watch};
 use rustix::io::Errno;
 
 use crate::process::guard;
@@ -223,6 +223,21 @@ impl OffloadStream for Observed {
         let count = sent.map_err(|error| self.record_failure(error))?;
         self.record.count(Counter::Sent, count);
         Ok(count)
+    }
+
+    fn send_in_place(
+        &self,
+        bytes: &[u8],
+        decide: &mut dyn FnMut(usize) -> SourceDecision,
+    ) -> Result<Option<usize>, Errno> {
+        let sent = self.stream.send_in_place(bytes, decide);
+        let count = sent.map_err(|error| self.record_failure(error))?;
+        self.record.count(Counter::Sent, count.unwrap_or(0));
+        Ok(count)
+    }
+
+    fn in_place_threshold(&self) -> usize {
+        self.stream.in_place_threshold()
     }
 
     fn send_urgent(&self, byte: u8) -> Result<(), Errno> {

@@ -1,9 +1,10 @@
 //! The settings of SDP in rule files.
 //!
-//! Only the sizes of a connection's buffers can be set. Calls of the switch never wait, so no bytes
-//! are sent from the caller's memory, and the thresholds of [`Config`] for that have no effect. The
-//! time limit for connecting is the rule's `within`. A program's `SO_RCVBUF` may reduce the size of
-//! the receive buffers, and never raises it.
+//! The sizes of a connection's buffers can be set, and the lengths from which on blocking sends are
+//! not copied at this end. Without a setting, they are copied. Only sends move bytes from where
+//! they are, so the other thresholds of [`Config`] have no effect. The time limit for connecting is
+//! the rule's `within`. A program's `SO_RCVBUF` may reduce the size of the receive buffers, and
+//! never raises it.
 
 use std::fmt;
 
@@ -21,6 +22,11 @@ const MIB: usize = 1 << 20;
 const SEND_BUFFER: &str = "send-buffer";
 const RECEIVE_BUFFERS: &str = "receive-buffers";
 const RECEIVE_SIZE: &str = "receive-size";
+const REGISTERED: &str = "registered";
+const READ_ZCOPY: &str = "read-zcopy";
+
+/// The value of a threshold that no send reaches.
+const OFF: &str = "off";
 
 /// The known settings, for readers of rule files.
 pub const SETTINGS: &[Known] = &[
@@ -42,7 +48,28 @@ pub const SETTINGS: &[Known] = &[
         wanted: "a size in bytes from 4K to 1M",
         takes: |text| receive_size(text).is_some(),
     },
+    Known {
+        protocol: NAME,
+        key: REGISTERED,
+        wanted: THRESHOLD,
+        takes: |text| threshold(text).is_some(),
+    },
+    Known {
+        protocol: NAME,
+        key: READ_ZCOPY,
+        wanted: THRESHOLD,
+        takes: |text| threshold(text).is_some(),
+    },
 ];
+
+const THRESHOLD: &str = "a size in bytes from 4K to 1024M, or off";
+
+fn threshold(text: &str) -> Option<usize> {
+    match text {
+        OFF => Some(usize::MAX),
+        text => size(text).filter(|size| (4 * KIB..=1024 * MIB).contains(size)),
+    }
+}
 
 fn send_buffer(text: &str) -> Option<usize> {
     size(text).filter(|size| (16 * KIB..=64 * MIB).contains(size))
@@ -75,6 +102,10 @@ pub(crate) struct Settings {
     send_buffer: Option<usize>,
     receive_buffers: Option<u16>,
     receive_size: Option<u32>,
+    /// The length from which on a blocking send posts messages from the program's memory.
+    registered: Option<usize>,
+    /// The length from which on a blocking send advertises the program's memory to the peer.
+    read_zcopy: Option<usize>,
     /// The bound that the program has set.
     receive_bound: Option<usize>,
 }
@@ -97,6 +128,8 @@ impl Settings {
                 SEND_BUFFER => own.send_buffer = send_buffer(value),
                 RECEIVE_BUFFERS => own.receive_buffers = receive_buffers(value),
                 RECEIVE_SIZE => own.receive_size = receive_size(value),
+                REGISTERED => own.registered = threshold(value),
+                READ_ZCOPY => own.read_zcopy = threshold(value),
                 _ => {}
             }
         }
@@ -111,6 +144,8 @@ impl Settings {
             receive_buffers: self.receive_buffers.unwrap_or(config.receive_buffers),
             buffer_size: buffer_size.unwrap_or(config.buffer_size),
             send_size: buffer_size.unwrap_or(config.send_size),
+            registered_threshold: self.registered.unwrap_or(usize::MAX),
+            zcopy_threshold: self.read_zcopy.unwrap_or(usize::MAX),
             ..config
         };
         match self.receive_bound {
@@ -130,7 +165,17 @@ impl fmt::Display for InForce {
         let size = config.buffer_size.saturating_sub(HEADER_LEN);
         write!(f, "{NAME}.{SEND_BUFFER}={}", config.send_ring)?;
         write!(f, " {NAME}.{RECEIVE_BUFFERS}={}", config.receive_buffers)?;
-        write!(f, " {NAME}.{RECEIVE_SIZE}={size}")
+        write!(f, " {NAME}.{RECEIVE_SIZE}={size}")?;
+        for (key, threshold) in [
+            (REGISTERED, config.registered_threshold),
+            (READ_ZCOPY, config.zcopy_threshold),
+        ] {
+            match threshold {
+                usize::MAX => write!(f, " {NAME}.{key}={OFF}")?,
+                size => write!(f, " {NAME}.{key}={size}")?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -154,6 +199,8 @@ mod tests {
             set(SEND_BUFFER, "2M"),
             set(RECEIVE_BUFFERS, "8"),
             set(RECEIVE_SIZE, "4k"),
+            set(REGISTERED, "128K"),
+            set(READ_ZCOPY, "1M"),
         ];
         all.push(Setting {
             protocol: "other".to_owned(),
@@ -168,20 +215,26 @@ mod tests {
         let text = InForce(config).to_string();
         assert_eq!(
             text,
-            "sdp.send-buffer=2097152 sdp.receive-buffers=8 sdp.receive-size=4096"
+            "sdp.send-buffer=2097152 sdp.receive-buffers=8 sdp.receive-size=4096 \
+             sdp.registered=131072 sdp.read-zcopy=1048576"
         );
         assert_eq!(config.buffer_size, 4096 + HEADER_LEN);
         for known in SETTINGS {
             assert!(text.contains(known.key), "{}", known.key);
         }
-        assert_eq!(
-            Settings::of(Terms::default()).applied_to(Config::default()),
-            Config::default()
-        );
+        let copied = Config {
+            registered_threshold: usize::MAX,
+            zcopy_threshold: usize::MAX,
+            ..Config::default()
+        };
+        let unset = Settings::of(Terms::default()).applied_to(Config::default());
+        assert_eq!(unset, copied);
+        assert!(InForce(unset).to_string().ends_with("read-zcopy=off"));
         let bounded = Settings::of(terms(Some(2000))).applied_to(Config::default());
         assert_eq!(
             InForce(bounded).to_string(),
-            "sdp.send-buffer=2097152 sdp.receive-buffers=5 sdp.receive-size=1000"
+            "sdp.send-buffer=2097152 sdp.receive-buffers=5 sdp.receive-size=1000 \
+             sdp.registered=131072 sdp.read-zcopy=1048576"
         );
     }
 
@@ -206,6 +259,11 @@ mod tests {
                 RECEIVE_SIZE,
                 ["4k", "1M", "5000"],
                 ["4095", "2M", "1.5K", "off", "", "99999999999999999999M"],
+            ),
+            (
+                REGISTERED,
+                ["4K", "1024M", "off"],
+                ["4095", "1025M", "never", "-1", "", "1G"],
             ),
         ] {
             assert!(good.iter().all(|value| takes(key, value)), "{key}");

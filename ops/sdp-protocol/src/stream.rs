@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use host::descriptors::OwnDescriptor;
 use host::locks::IgnorePoison as _;
 use ops::observe::{Counter, Meter};
-use ops::{Half, OffloadStream, Watch};
+use ops::{Half, OffloadStream, SourceDecision, Watch};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
-use sdp_over_dat::{Options, Readiness, SdpStream, Statistics};
+use sdp_over_dat::{Decision, Options, Readiness, SdpStream, Statistics};
 
 use crate::adapter::Adapter;
 use crate::{RaiseDescriptor, errno_of};
@@ -66,6 +66,24 @@ impl OffloadStream for SdpOffload {
     fn send(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
         let sent = self.stream.try_send_pieces(parts);
         sent.map_err(|error| errno_of(&error))
+    }
+
+    fn send_in_place(
+        &self,
+        bytes: &[u8],
+        decide: &mut dyn FnMut(usize) -> SourceDecision,
+    ) -> Result<Option<usize>, Errno> {
+        let mut decide = |progress| match decide(progress) {
+            SourceDecision::Continue => Decision::Continue,
+            SourceDecision::TakeBack => Decision::TakeBack,
+            SourceDecision::Return => Decision::Return,
+        };
+        let sent = self.stream.send_in_place(bytes, &mut decide);
+        sent.map_err(|error| errno_of(&error))
+    }
+
+    fn in_place_threshold(&self) -> usize {
+        self.stream.in_place_threshold()
     }
 
     fn send_urgent(&self, byte: u8) -> Result<(), Errno> {

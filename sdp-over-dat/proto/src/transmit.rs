@@ -57,6 +57,15 @@ impl Payload {
         }
     }
 
+    /// The advertisement to which the payload belongs, if it is in the user's memory.
+    #[must_use]
+    pub const fn source(self) -> Option<AdvertId> {
+        match self {
+            Self::Advert { id, .. } => Some(id),
+            Self::Nothing | Self::Stream(_) => None,
+        }
+    }
+
     /// True if there is no payload.
     #[must_use]
     pub const fn is_empty(self) -> bool {

@@ -286,7 +286,7 @@ impl Socket {
                     inner.arrived = true;
                 }
                 sdp_proto::Event::AdvertDone { id, taken } => {
-                    if let Some(source) = inner.source.as_mut().filter(|source| source.id == id) {
+                    if let Some(source) = inner.source(id) {
                         source.taken = Some(taken);
                     }
                 }
@@ -385,9 +385,9 @@ impl Socket {
             None => payload_len,
         };
         inner.trace.sent(head, head.len() + carried);
-        let from_user = matches!(transmit.payload, Payload::Advert { .. });
-        let ring_bytes = if from_user { 0 } else { payload_len };
-        let waits = transmit.fin || from_user || inner.has_waiting_writer;
+        let from_user = transmit.payload.source();
+        let ring_bytes = if from_user.is_some() { 0 } else { payload_len };
+        let waits = transmit.fin || from_user.is_some() || inner.has_waiting_writer;
         let is_signaled = inner.send.wants_completion(ring_bytes, waits);
         let mut flags = if is_signaled {
             CompletionFlags::DEFAULT
@@ -405,11 +405,9 @@ impl Socket {
                 let (first, second) = inner.send.next(payload_len)?;
                 (Some(first), second)
             }
-            Payload::Advert { offset, .. } => {
-                let source = inner
-                    .source
-                    .as_ref()
-                    .filter(|source| source.taken.is_none());
+            Payload::Advert { id, offset, .. } => {
+                let sources = &mut inner.sources.iter();
+                let source = sources.find(|source| source.id == id && source.taken.is_none());
                 let lmr = &source.ok_or(dat_api::Error::TimedOut)?.memory;
                 (Some(lmr.segment(offset as usize, payload_len)?), None)
             }

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, fmt, net::SocketAddr, sync::Arc};
 
 use rustix::io::Errno;
-use sdp_proto::{AdvertId, Connection, ConnectionState, Payload, SendHalf, Transmit, wire::Mid};
+use sdp_proto::{AdvertId, Connection, ConnectionState, SendHalf, Transmit, wire::Mid};
 
 use super::{
     attendance::Attendance, link::Link, read_half::ReadHalf, receive_queue::ReceiveQueue,
@@ -39,8 +39,9 @@ pub(crate) struct Inner {
     /// The number and the length of each completed read into a reader's memory, until its reader
     /// takes the entry. Another reader may begin such a read meanwhile.
     pub(super) read_direct: Vec<(u64, usize)>,
-    /// The caller's memory that the peer may read.
-    pub(super) source: Option<UserWrite>,
+    /// The callers' memory that the peer may read, or that is sent from where it is, in stream
+    /// order.
+    pub(super) sources: VecDeque<UserWrite>,
     /// The memory of a reader that the peer may write.
     pub(super) sink: Option<UserRead>,
     pub(super) sink_pace: SinkPace,
@@ -193,23 +194,28 @@ impl Inner {
     /// Counts a message that was posted.
     pub(super) fn count_posted(&mut self, transmit: &Transmit) {
         let len = u64::from(transmit.payload.len());
-        let from_user = matches!(transmit.payload, Payload::Advert { .. });
+        let source = transmit.payload.source();
+        if let Some(source) = source.and_then(|id| self.source(id)) {
+            source.posted += len;
+        }
         let statistics = &mut self.statistics;
         statistics.messages_sent += 1;
-        *match (transmit.into, from_user) {
+        *match (transmit.into, source.is_some()) {
             (Some(_), _) => &mut statistics.bytes_written,
             (None, true) => &mut statistics.bytes_registered,
             (None, false) => &mut statistics.bytes_ring,
         } += len;
-        if let Some(source) = self.source.as_mut().filter(|_| from_user) {
-            source.posted += len;
-        }
         match transmit.header.mid() {
             Mid::SrcAvail => statistics.sources += 1,
             Mid::SrcAvailCancel => statistics.sources_cancelled += 1,
             Mid::SinkAvailCancel => statistics.sinks_cancelled += 1,
             _ => (),
         }
+    }
+
+    /// The memory of a write that has not ended.
+    pub(super) fn source(&mut self, id: AdvertId) -> Option<&mut UserWrite> {
+        self.sources.iter_mut().find(|source| source.id == id)
     }
 
     /// Counts the bytes of a write whose memory is not in use any more.

@@ -8,6 +8,7 @@
 //! | `link.rs`, `read_half.rs`, `user.rs` | states: of the transport, of the receiving direction, of the user |
 //! | `drive.rs` | event handling, message sending and waiting |
 //! | `send.rs`, `receive.rs` | the calls of the two directions |
+//! | `in_place.rs` | writes whose bytes stay in the caller's memory |
 //! | `write_zcopy.rs`, `sink_pace.rs` | readers' memory that the peer writes, and how often it is advertised |
 //! | `send_ring.rs` | bytes that were written, headers, Sends in progress |
 //! | `receive_queue.rs` | receive buffers, staging memory, bytes that were not read |
@@ -24,6 +25,7 @@
 mod attendance;
 mod close;
 mod drive;
+mod in_place;
 mod inner;
 mod link;
 mod read_half;
@@ -52,6 +54,7 @@ use crate::{
     transport::Transport,
 };
 pub use close::Commitment;
+pub use in_place::Decision;
 pub(crate) use inner::Inner;
 pub(crate) use link::Opening;
 pub use receive::ReceiveFlags;

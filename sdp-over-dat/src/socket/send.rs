@@ -7,13 +7,10 @@ use std::{
 };
 
 use rustix::io::Errno;
-use sdp_proto::{Advert, AdvertId, ConnectionState, OnCancel, wire::Mode};
+use sdp_proto::{ConnectionState, wire::Mode};
 
-use super::{Inner, Socket, inner::UserWrite};
+use super::{Inner, Socket};
 use crate::{errors, user_memory::UserMemory};
-
-/// The fewest bytes of advertised memory that are sent with the advertisement.
-const INLINE: u32 = 1;
 
 /// The number of posted bytes after which a writer polls its events. A provider may hold back
 /// posted work until its consumer polls, to send the work together. Work that waits for long may be
@@ -25,7 +22,7 @@ pub(super) const ADVERT_MAX: usize = 1 << 30;
 
 /// The way in which the bytes of a write are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mover {
+pub(super) enum Mover {
     /// Copied into the ring, and sent from there.
     Copy,
     /// Sent or written to the peer straight from the caller's registered memory.
@@ -181,7 +178,7 @@ impl Socket {
         Ok(())
     }
 
-    fn copy_in(&self, inner: &mut Inner, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(super) fn copy_in(&self, inner: &mut Inner, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut copied = 0;
         for piece in pieces {
             let some = inner.send.write(piece);
@@ -226,13 +223,21 @@ impl Socket {
     /// The way in which a write of `len` bytes is sent. The caller's memory is in use until the
     /// transport has taken it, so a write that must not take long is copied.
     fn mover(&self, inner: &Inner, len: usize) -> Mover {
-        let config = &self.config;
-        let may_register = !inner.options.nonblocking
-            && inner.source.is_none()
-            && inner.connection.state() == ConnectionState::Established;
-        let may_advertise = inner.connection.send_mode() != Mode::Buffered;
         // Posted work cannot be taken back at a timeout.
         let may_post = inner.options.write_timeout.is_none();
+        match inner.options.nonblocking {
+            true => Mover::Copy,
+            false => self.mover_in_place(inner, len, may_post),
+        }
+    }
+
+    /// The way in which a write of `len` bytes is sent if its caller's memory may be used. Messages
+    /// are posted from that memory only if `may_post`.
+    pub(super) fn mover_in_place(&self, inner: &Inner, len: usize, may_post: bool) -> Mover {
+        let config = &self.config;
+        let may_register =
+            inner.sources.is_empty() && inner.connection.state() == ConnectionState::Established;
+        let may_advertise = inner.connection.send_mode() != Mode::Buffered;
         let has_sink = inner.connection.sink_room().is_some();
         match len {
             _ if !may_register => Mover::Copy,
@@ -242,109 +247,10 @@ impl Socket {
             _ => Mover::Copy,
         }
     }
-
-    /// Sends `bytes` straight from the caller's memory. Waits until the peer or its transport has
-    /// them, or until `deadline`: bytes that were not transferred by then are taken back.
-    fn send_from_user<'a>(
-        &'a self,
-        mut inner: MutexGuard<'a, Inner>,
-        mover: Mover,
-        (bytes, memory): (&[u8], Option<UserMemory>),
-        deadline: Option<Instant>,
-    ) -> (MutexGuard<'a, Inner>, io::Result<usize>) {
-        let bytes = &bytes[..bytes.len().min(ADVERT_MAX)];
-        let memory = memory.map_or_else(|| UserMemory::source(&self.adapter.pz, bytes), Ok);
-        let memory = match memory {
-            Ok(memory) => memory,
-            Err(error) => {
-                tracing::debug!(%error, "memory is not registered; its bytes are copied");
-                let copied = self.copy_in(&mut inner, &[IoSlice::new(bytes)]);
-                return (inner, copied);
-            }
-        };
-        inner.adverts += 1;
-        let id = AdvertId(inner.adverts);
-        let remote = memory.remote();
-        let advert = Advert {
-            id,
-            len: bytes.len() as u32,
-            stag: remote.context,
-            address: remote.addr,
-            inline: INLINE,
-        };
-        inner.source = Some(UserWrite {
-            id,
-            memory,
-            posted: 0,
-            taken: None,
-        });
-        match mover {
-            Mover::Advertised => inner.connection.advertise(advert),
-            Mover::Copy | Mover::Registered => inner.connection.write_registered(advert),
-        };
-        self.pump(&mut inner);
-        let (mut inner, taken) = self.wait_for_source(inner, id, deadline);
-        if let Some(source) = inner.source.take() {
-            inner.count_source(&source);
-        }
-        inner.statistics.bytes_sent += taken as u64;
-        self.wake_followers(&inner);
-        (inner, Ok(taken))
-    }
-
-    /// Waits until the memory is not used any more. Returns the number of its bytes that the peer
-    /// has.
-    ///
-    /// At `deadline`, and when this half is shut, the memory is taken back. The connection of a
-    /// peer that does not release the memory is aborted, because nothing else ends the peer's use
-    /// of it.
-    fn wait_for_source<'a>(
-        &'a self,
-        mut inner: MutexGuard<'a, Inner>,
-        id: AdvertId,
-        deadline: Option<Instant>,
-    ) -> (MutexGuard<'a, Inner>, usize) {
-        let (mut until, mut is_asked_back) = (deadline, false);
-        loop {
-            let taken = inner.source.as_ref().and_then(|source| source.taken);
-            let is_free = !inner.send.uses_user_memory();
-            match taken {
-                Some(taken) if is_free => return (inner, taken as usize),
-                _ if inner.has_no_transport() && is_free => {
-                    return (inner, taken.unwrap_or(0) as usize);
-                }
-                _ => (),
-            }
-            let waited = if is_asked_back || inner.connection.may_write() {
-                self.wait(inner, until)
-            } else {
-                drop(inner);
-                Err(io::ErrorKind::TimedOut.into())
-            };
-            inner = match waited {
-                Ok(inner) => inner,
-                Err(error) => {
-                    let mut inner = self.lock();
-                    if is_asked_back {
-                        self.abort_unanswered(&mut inner);
-                    } else if error.kind() != io::ErrorKind::TimedOut {
-                        // Without events the state of the memory is unknown, so the transport must
-                        // end.
-                        self.abort_connection(&mut inner);
-                    }
-                    until = self.close_deadline().filter(|_| !is_asked_back);
-                    is_asked_back = true;
-                    inner.connection.cancel(id, OnCancel::TakeBack);
-                    self.progress(&mut inner);
-                    inner
-                }
-            };
-        }
-    }
 }
 
 /// The pending error of the socket, or EPIPE if this half is shut.
-fn check_writable(inner: &mut Inner) -> io::Result<()> {
+pub(super) fn check_writable(inner: &mut Inner) -> io::Result<()> {
     if let Some(errno) = inner.error.take() {
         return Err(errno.into());
     }

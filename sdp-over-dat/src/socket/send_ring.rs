@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 
 use dat_api::{Privileges, Pz, Region, Result, Segment};
-use sdp_proto::wire::{HEADER_MAX, Header};
+use sdp_proto::{
+    AdvertId,
+    wire::{HEADER_MAX, Header},
+};
 
 /// The number of bytes reserved for one header.
 const SLOT: usize = 64;
@@ -14,7 +17,8 @@ struct SendInProgress {
     number: u64,
     ring_bytes: usize,
     is_fin: bool,
-    is_from_user: bool,
+    /// The caller's memory from which the bytes are sent.
+    source: Option<AdvertId>,
     /// The number of RDMA Writes that were posted for it, before it.
     writes: usize,
 }
@@ -118,9 +122,11 @@ impl SendRing {
         self.in_progress.len() + self.writes < self.slots
     }
 
-    /// True if a Send from the caller's memory is in progress.
-    pub(super) fn uses_user_memory(&self) -> bool {
-        self.in_progress.iter().any(|send| send.is_from_user)
+    /// True if a Send from this memory of a caller is in progress.
+    pub(super) fn uses(&self, source: AdvertId) -> bool {
+        self.in_progress
+            .iter()
+            .any(|send| send.source == Some(source))
     }
 
     /// Replaces the ring by one of four times the length. This is done only when every byte of the
@@ -197,14 +203,14 @@ impl SendRing {
         &mut self,
         ring_bytes: usize,
         is_fin: bool,
-        is_from_user: bool,
+        source: Option<AdvertId>,
         is_signaled: bool,
     ) {
         self.in_progress.push_back(SendInProgress {
             number: self.sends,
             ring_bytes,
             is_fin,
-            is_from_user,
+            source,
             writes: std::mem::take(&mut self.new_writes),
         });
         self.sends += 1;

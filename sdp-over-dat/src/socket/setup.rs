@@ -154,7 +154,7 @@ impl Socket {
             reads: VecDeque::new(),
             reader_room: 0,
             read_direct: Vec::new(),
-            source: None,
+            sources: VecDeque::new(),
             sink: None,
             sink_pace: SinkPace::default(),
             expects_sink: false,

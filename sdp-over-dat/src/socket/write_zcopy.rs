@@ -83,7 +83,7 @@ impl Socket {
             && inner.connection.sink_room().is_none()
             && len >= self.config.pipelined_threshold
             && !inner.options.nonblocking
-            && inner.source.is_none()
+            && inner.sources.is_empty()
             && inner.error.is_none()
             && inner.connection.may_write()
     }

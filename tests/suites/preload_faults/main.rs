@@ -4,6 +4,7 @@
 //! | File | Contents |
 //! |---|---|
 //! | [`ends`] | a peer is killed or stopped |
+//! | [`in_place`], [`long_sends`] | long sends that are not copied, and the programs that make them |
 //! | [`volume`] | full buffers on both sides, and many bytes |
 //! | [`fall_back`] | TCP where the peer, or the network, is faulty |
 //! | [`cable`] | a cable between two networks that loses and delays packets, is cut, and a peer that is stopped |
@@ -13,12 +14,14 @@
 //! | [`stream`] | byte patterns that show their position |
 //!
 //! Each process is a second instance of this suite with the library preloaded. The tests of
-//! `fall_back` and `cable` run with SDP, all others with each offload protocol.
+//! `fall_back`, `in_place` and `cable` run with SDP, all others with each offload protocol.
 
 mod cable;
 mod crowds;
 mod ends;
 mod fall_back;
+mod in_place;
+mod long_sends;
 mod process;
 mod roles;
 mod stream;
@@ -67,6 +70,11 @@ fn main() -> ExitCode {
     for protocol in OffloadProtocol::ALL.iter().filter(|one| one.is_sdp) {
         trials.extend(fall_back::TESTS.iter().map(|(name, test)| {
             Trial::test(format!("{}: fall_back::{name}", protocol.name), move || {
+                test(protocol).map_err(|error| format!("{error:#}").into())
+            })
+        }));
+        trials.extend(in_place::TESTS.iter().map(|(name, test)| {
+            Trial::test(format!("{}: in_place::{name}", protocol.name), move || {
                 test(protocol).map_err(|error| format!("{error:#}").into())
             })
         }));

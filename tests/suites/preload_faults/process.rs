@@ -56,6 +56,18 @@ impl Environment {
         })
     }
 
+    /// With further settings in the rules of the sockets that are offloaded.
+    pub(crate) fn with_settings(
+        protocol: &'static OffloadProtocol,
+        settings: &str,
+    ) -> Result<Self> {
+        let environment = Self::new(protocol)?;
+        Ok(Self {
+            ops: environment.ops.with_settings(settings)?,
+            ..environment
+        })
+    }
+
     /// The cable to a second network, if one can be made.
     pub(crate) fn cable(&self) -> Result<Option<Veth>> {
         Veth::create(&self.net)
@@ -74,8 +86,13 @@ impl Environment {
 
     /// The output of `opsrun ss` for the test's processes.
     pub(crate) fn listed(&self) -> Result<String> {
+        self.listed_with("ss -H")
+    }
+
+    /// The output of `opsrun` with these arguments for the test's processes.
+    pub(crate) fn listed_with(&self, arguments: &str) -> Result<String> {
         let listed = Program::new(Stage::find()?.bin("opsrun"))
-            .args_line("ss -H")
+            .args_line(arguments)
             .env("OPS_PAGES", self.pages.path())
             .spawn()?;
         Ok(listed.finish(DEADLINE)?.success()?.text)
@@ -166,6 +183,21 @@ impl Process {
     pub(crate) fn write_line(&mut self, line: &str) -> Result<()> {
         let to = self.stdin.as_mut().context("its input is closed")?;
         writeln!(to, "{line}").with_context(|| format!("writing to {}", self.role))
+    }
+
+    /// Returns the rest of the next line that begins with a word, if there is one within a time.
+    pub(crate) fn try_read_line(&self, word: &str, within: Duration) -> Result<Option<String>> {
+        match self.lines.recv_timeout(within) {
+            Ok(line) => {
+                let rest = line.strip_prefix(word);
+                let rest = rest.with_context(|| format!("{}: {line}", self.role))?;
+                Ok(Some(rest.trim().to_owned()))
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("{}: it ended before `{word}`", self.role)
+            }
+        }
     }
 
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {

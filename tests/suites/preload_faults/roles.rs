@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, poll};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
+use crate::long_sends;
 use crate::process::HOST;
 use crate::stream::{read_bytes, shows, write_bytes};
 
@@ -39,6 +40,10 @@ pub(crate) fn run(role: &str) -> Result<()> {
         ["receive"] => receive(),
         ["send", port, "endless"] => send(port.parse()?, u64::MAX),
         ["send", port, bytes] => send(port.parse()?, bytes.parse()?),
+        ["receive-late"] => receive_late(),
+        ["long-sends", port, count, len, how] => {
+            long_sends::run(connect(port.parse()?)?, count.parse()?, len.parse()?, how)
+        }
         ["fill", port, bytes] => fill(port.parse()?, bytes.parse()?),
         ["exchange", port, bytes] => exchange(port.parse().ok(), bytes.parse()?),
         ["swap", port] => swap(port.parse().ok()),
@@ -115,7 +120,18 @@ fn result_word(ended: &io::Result<()>) -> String {
 
 /// Reads all bytes of one connection.
 fn receive() -> Result<()> {
-    let (mut peer, _) = listen()?.accept()?;
+    let (peer, _) = listen()?.accept()?;
+    receive_all(peer)
+}
+
+/// Reads all bytes of one connection, after a line of input.
+fn receive_late() -> Result<()> {
+    let (peer, _) = listen()?.accept()?;
+    io::stdin().read_line(&mut String::new())?;
+    receive_all(peer)
+}
+
+fn receive_all(mut peer: TcpStream) -> Result<()> {
     let mut at = 0;
     let ended = read_bytes(&mut peer, &mut at, u64::MAX)?;
     print_line(&format!("received {at} {}", result_word(&ended)));

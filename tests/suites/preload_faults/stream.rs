@@ -35,6 +35,16 @@ fn piece(at: u64, len: usize) -> &'static [u8] {
     &pattern()[start..start + len.min(PIECE)]
 }
 
+/// Fills `into` with the bytes from position `at` on.
+pub(crate) fn fill(into: &mut [u8], at: u64) {
+    let mut done = 0;
+    while done < into.len() {
+        let some = piece(at + done as u64, into.len() - done);
+        into[done..done + some.len()].copy_from_slice(some);
+        done += some.len();
+    }
+}
+
 /// Writes the bytes from position `at` to position `end`, and advances `at`. Stops at errors,
 /// `WouldBlock` included.
 pub(crate) fn write_bytes(to: &mut TcpStream, at: &mut u64, end: u64) -> io::Result<()> {

@@ -51,6 +51,16 @@ impl SignalsBlocked {
     /// Returns true if a handler runs at the end of the guard, and the kernel would end a sleep for
     /// it: any handler (`ends_by_any`), or one without `SA_RESTART`.
     pub(crate) fn will_interrupt(&self, ends_by_any: bool) -> bool {
+        self.pending().any(|number| interrupts(number, ends_by_any))
+    }
+
+    /// Returns true if a signal is delivered at the end of the guard.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.pending().next().is_some()
+    }
+
+    /// Returns the signals that are delivered at the end of the guard.
+    fn pending(&self) -> impl Iterator<Item = c_int> {
         let mut pending = MaybeUninit::uninit();
         // SAFETY: the call writes the set, and cannot fail with this argument.
         let pending: sigset_t = unsafe {
@@ -59,9 +69,9 @@ impl SignalsBlocked {
         };
         // SAFETY: both sets are valid.
         let is_in = |set: &sigset_t, number| unsafe { libc::sigismember(set, number) == 1 };
+        let before = self.before;
         (1..=libc::SIGRTMAX())
-            .filter(|number| is_in(&pending, *number) && !is_in(&self.before, *number))
-            .any(|number| interrupts(number, ends_by_any))
+            .filter(move |number| is_in(&pending, *number) && !is_in(&before, *number))
     }
 
     /// Runs `work`, which sleeps, with the former signal mask. A handler may leave it by
@@ -141,6 +151,6 @@ mod tests {
             [false, false],
             "it was blocked before"
         );
-        assert!(outer.will_interrupt(false));
+        assert!(outer.will_interrupt(false) && outer.has_pending());
     }
 }

@@ -12,6 +12,7 @@
 //! | [`observer`] | shows the readiness of the stream on the program's descriptor |
 //! | [`room`] | the descriptors of a connection, reserved before the connection is made |
 //! | [`receive`], [`send`] | the two directions, with flags, timeouts and signals |
+//! | [`in_place`] | long sends without a copy |
 //! | [`send_turn`] | keeps the bytes of a send together |
 //! | [`handed_over`] | completes a call when the descriptor has begun to carry the bytes |
 //! | [`ending`] | `shutdown`, `close`, `SO_LINGER` |
@@ -30,6 +31,7 @@ pub(crate) mod calls;
 pub(crate) mod ending;
 mod handed_over;
 pub(crate) mod identity;
+mod in_place;
 pub(crate) mod local;
 pub(crate) mod observer;
 mod operations;
@@ -72,6 +74,7 @@ pub(crate) struct Socket {
     calls: Calls,
     spin: AdaptiveSpin,
     turn: SendTurn,
+    pace: in_place::Pace,
     /// `SO_RCVLOWAT`.
     receive_low: AtomicUsize,
     /// The number of descriptors of this process that refer to the connection.
@@ -111,6 +114,7 @@ impl Socket {
             calls: Calls::default(),
             spin: AdaptiveSpin::default(),
             turn: SendTurn::default(),
+            pace: in_place::Pace::default(),
             receive_low: AtomicUsize::new(1),
             numbers: AtomicU32::new(0),
             is_connect_pending: AtomicBool::new(false),

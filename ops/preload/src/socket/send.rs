@@ -1,7 +1,8 @@
 //! `write`, `send` and related functions.
 //!
 //! In addition to the system calls of the stream, a send that takes the last room makes one that
-//! stops the descriptor from showing `OUT`. Only the stream copies bytes.
+//! stops the descriptor from showing `OUT`. Only the stream copies bytes. Long sends may not be
+//! copied at all; see [`in_place`](super::in_place).
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -51,6 +52,8 @@ impl Socket {
             flags,
             done: 0,
             patience: None,
+            must_copy: false,
+            ends_with: None,
         };
         if !self.may_use_stream(fd) {
             return call.send_to_descriptor(fd, from.as_sources()?);
@@ -72,7 +75,9 @@ impl Socket {
             call.plain -= usize::from(call.urgent.is_some());
         }
         while call.done < call.plain {
-            match self.send_some(fd, &mut call, || self.stream.send(parts)) {
+            let sent = self.send_in_place(fd, &mut call, parts);
+            let copy = |call: &mut SendCall| self.send_some(fd, call, || self.stream.send(parts));
+            match sent.unwrap_or_else(|| copy(&mut call)) {
                 Ok(count) => {
                     call.done += count;
                     IoSlice::advance_slices(&mut parts, count);
@@ -104,9 +109,7 @@ impl Socket {
             }
             self.refuse_ended(fd)?;
             let sleep = self.turn.sleep_of_holder();
-            let patience = *call
-                .patience
-                .get_or_insert_with(|| Patience::of(fd, call.flags, self.options().send_timeout));
+            let patience = self.patience(fd, call);
             match (sleep, stuck) {
                 // The holder is about to continue.
                 (None, _) => stuck = None,
@@ -136,6 +139,12 @@ impl Socket {
         }
     }
 
+    /// Returns the time that the call may wait.
+    pub(super) fn patience(&self, fd: BorrowedFd<'_>, call: &mut SendCall) -> Patience {
+        let of_socket = || Patience::of(fd, call.flags, self.options().send_timeout);
+        *call.patience.get_or_insert_with(of_socket)
+    }
+
     /// Sends as many bytes as the stream accepts, and waits while the stream has no room.
     fn send_some(
         &self,
@@ -144,6 +153,12 @@ impl Socket {
         mut send: impl FnMut() -> Result<usize, Errno>,
     ) -> Result<usize, Errno> {
         loop {
+            if call.ends_with == Some(HANDED_OVER) {
+                call.ends_with = None;
+                if !self.may_use_stream(fd) {
+                    return Err(HANDED_OVER);
+                }
+            }
             let seen = self.observer.wait_queue().seq();
             self.refuse_ended(fd)?;
             match send() {
@@ -157,9 +172,10 @@ impl Socket {
                     if self.show_full(fd) {
                         continue;
                     }
-                    let patience = call.patience.get_or_insert_with(|| {
-                        Patience::of(fd, call.flags, self.options().send_timeout)
-                    });
+                    if let Some(error) = call.ends_with {
+                        return Err(error);
+                    }
+                    let patience = self.patience(fd, call);
                     let wait = || patience.wait(self, seen, call.done > 0);
                     match self.turn.while_asleep(wait) {
                         Ok(()) => {}
@@ -183,7 +199,7 @@ impl Socket {
         room
     }
 
-    fn refuse_ended(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(super) fn refuse_ended(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         if self.observer.state().refuses_writes() {
             return Err(self.observer.take_error(fd).unwrap_or(Errno::PIPE));
         }
@@ -191,13 +207,17 @@ impl Socket {
     }
 }
 
-struct SendCall {
+pub(super) struct SendCall {
     /// The number of bytes before the urgent byte.
     plain: usize,
     urgent: Option<u8>,
     flags: i32,
-    done: usize,
+    pub(super) done: usize,
     patience: Option<Patience>,
+    /// The rest of the bytes is copied.
+    pub(super) must_copy: bool,
+    /// The error with which the call ends as soon as it would wait.
+    pub(super) ends_with: Option<Errno>,
 }
 
 impl SendCall {

@@ -80,6 +80,13 @@ impl Connection {
         }
     }
 
+    /// The number of bytes of advertised memory that the peer has received so far, while the
+    /// advertisement is outstanding.
+    #[must_use]
+    pub fn taken(&self, id: AdvertId) -> Option<u32> {
+        self.source.taken(id)
+    }
+
     /// The user writes no more: DisConn is sent after the bytes that were written.
     pub fn shut_send(&mut self) {
         self.send_half.on_shut();

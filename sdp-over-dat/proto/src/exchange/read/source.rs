@@ -172,6 +172,13 @@ impl Exchange {
         matches!(self.cancel, Cancel::None)
     }
 
+    /// The number of bytes of advertisement `id` that the peer has received so far, while the
+    /// advertisement is outstanding.
+    pub(crate) fn taken(&self, id: AdvertId) -> Option<u32> {
+        let offer = self.offers.iter().find(|offer| offer.advert.id == id);
+        offer.map(|offer| offer.taken)
+    }
+
     /// The number of outstanding advertisements.
     pub(crate) fn len(&self) -> usize {
         self.offers.len()
@@ -307,6 +314,8 @@ mod tests {
             let mut part = before.clone();
             assert_eq!(part.on_read(40), Ok(None));
             assert_eq!(part.offers[0].taken, before.offers[0].taken + 40);
+            assert_eq!(part.taken(AdvertId(1)), Some(part.offers[0].taken));
+            assert_eq!(part.taken(AdvertId(3)), None);
             assert_eq!(part.cancel, before.cancel);
 
             let mut all = before.clone();
