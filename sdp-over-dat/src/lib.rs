@@ -21,6 +21,7 @@
 //! | `stack.rs` | an interface adapter, and the thread that serves sockets while their users do something else |
 //! | `adapter.rs` | the adapter as its sockets use it |
 //! | `stream.rs`, `listener.rs` | the public sockets |
+//! | `submission.rs` | writes that are submitted, and complete later |
 //! | `net.rs`, `tokio_net.rs` | the same with the methods of `std::net`, and for tasks of tokio |
 //! | `rendezvous.rs` | connections whose ends exchange their addresses over a TCP connection first |
 //! | `options.rs`, `config.rs` | the options of a socket, and the sizes and limits of a stack's sockets |
@@ -66,6 +67,10 @@
 //! copies a byte twice and the receiver twice. Without the flag, the receiver would read the
 //! payload in the sender's ring, which takes about twice as long as a copy out of shared memory,
 //! while the sender has nothing to do.
+//!
+//! [`SdpStream::submit`] transfers memory in the same ways and does not wait: a [`Submission`]
+//! completes later. Several of them use pipelined mode. [`SdpStream::send_in_place`] is for layers
+//! whose calls end for more reasons than the options of a stream know.
 //!
 //! The best mechanism depends on the provider ([`Config::suited_to`]). Read Zcopy costs more
 //! messages than Bcopy. Write Zcopy costs two registrations, during which no byte moves.
@@ -133,6 +138,7 @@ mod socket;
 mod stack;
 mod statistics;
 mod stream;
+mod submission;
 #[cfg(feature = "tokio")]
 #[allow(unsafe_code, reason = "a runtime is given a descriptor")]
 mod tokio_net;
@@ -155,5 +161,6 @@ pub use socket::{Commitment, Decision, ReceiveFlags};
 pub use stack::Stack;
 pub use statistics::{Stalls, Statistics};
 pub use stream::{SdpStream, SuspendError, Suspended};
+pub use submission::Submission;
 #[cfg(feature = "tokio")]
 pub use tokio_net::AsyncSdpStream;

@@ -75,6 +75,10 @@ impl SdpStream {
         &self.socket
     }
 
+    pub(crate) const fn shared_socket(&self) -> &Arc<Socket> {
+        &self.socket
+    }
+
     /// Connects to the service at `peer`. Waits at most twice [`crate::Config::connect_timeout`].
     pub fn connect(stack: &Stack, peer: SocketAddr) -> io::Result<Self> {
         let stream = Self::start_connect(stack, peer)?;

@@ -1,8 +1,9 @@
 //! The caller's memory, registered for one call.
 //!
-//! The socket calls that register memory borrow it. They deregister it before they return, and only
-//! after the peer can no longer access it. So no registration outlives the borrow, and none is ever
-//! used for other memory that is later mapped at the same address.
+//! The socket calls that register memory borrow it, or own it ([`crate::Submission`]). They
+//! deregister it before they return, and only after the peer can no longer access it. So no
+//! registration outlives the borrow, and none is ever used for other memory that is later mapped at
+//! the same address.
 //!
 //! Registrations are not kept for later calls, although an adapter pins pages at each one, because
 //! no library can know in time that memory was unmapped. The C library unmaps memory in `free`
@@ -34,10 +35,11 @@ impl UserMemory {
         let ptr = NonNull::from(bytes).cast();
         let privileges = Privileges::LOCAL_READ | Privileges::REMOTE_READ;
         // SAFETY: the write that calls this borrows the bytes and drops this value before it
-        // returns. Before that, it waits until the protocol no longer needs them and every Send
-        // from them has completed, or until the transport has ended. The adapter and the peer do
-        // not write to them, because the registration permits only reading, and the shared borrow
-        // keeps everything else from writing.
+        // returns, or the socket owns the bytes and drops this value first. Before that, it waits
+        // until the protocol no longer needs them and every Send from them has completed, or until
+        // the transport has ended. The adapter and the peer do not write to them, because the
+        // registration permits only reading, and the shared borrow or the ownership keeps
+        // everything else from writing.
         let lmr = unsafe { Lmr::register(pz, ptr, bytes.len(), privileges) }?;
         Ok(Self(Some(lmr)))
     }

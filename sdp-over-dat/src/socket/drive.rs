@@ -358,6 +358,7 @@ impl Socket {
         if inner.connection.wants_tick() && !inner.link.is_gone() {
             self.adapter.want_tick();
         }
+        self.end_abandoned(inner);
         inner.count_obstacle();
         inner.show();
     }

@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::io::Errno;
 use sdp_proto::{Advert, AdvertId, OnCancel};
 
 use super::{
@@ -21,7 +22,7 @@ use super::{
     inner::UserWrite,
     send::{ADVERT_MAX, Mover, check_writable},
 };
-use crate::user_memory::UserMemory;
+use crate::{errors, user_memory::UserMemory};
 
 /// The fewest bytes of advertised memory that are sent with the advertisement.
 const INLINE: u32 = 1;
@@ -70,7 +71,7 @@ impl Socket {
         let sent = match memory {
             None => None,
             Some(memory) => {
-                let id = self.begin_source(&mut inner, mover, memory);
+                let id = self.begin_source(&mut inner, mover, memory, None);
                 let (mut again, taken) = self.wait_for_source(inner, id, Limit::Caller(decide));
                 self.end_source(&mut again, id);
                 inner = again;
@@ -103,14 +104,20 @@ impl Socket {
             let copied = self.copy_in(&mut inner, &[IoSlice::new(bytes)]);
             return (inner, copied);
         };
-        let id = self.begin_source(&mut inner, mover, memory);
+        let id = self.begin_source(&mut inner, mover, memory, None);
         let (mut inner, taken) = self.wait_for_source(inner, id, Limit::Deadline(deadline));
         self.end_source(&mut inner, id);
         (inner, Ok(taken))
     }
 
     /// Begins to transfer registered memory, after everything that was written before.
-    fn begin_source(&self, inner: &mut Inner, mover: Mover, memory: UserMemory) -> AdvertId {
+    fn begin_source(
+        &self,
+        inner: &mut Inner,
+        mover: Mover,
+        memory: UserMemory,
+        owned: Option<Vec<u8>>,
+    ) -> AdvertId {
         inner.adverts += 1;
         let id = AdvertId(inner.adverts);
         let remote = memory.remote();
@@ -124,8 +131,10 @@ impl Socket {
         inner.sources.push_back(UserWrite {
             id,
             memory,
+            owned,
             posted: 0,
             taken: None,
+            is_abandoned: false,
         });
         let is_accepted = match mover {
             Mover::Advertised => inner.connection.advertise(advert),
@@ -149,14 +158,22 @@ impl Socket {
         }
     }
 
-    /// Deregisters memory that nothing uses any more, and counts its bytes.
-    fn end_source(&self, inner: &mut Inner, id: AdvertId) {
+    /// Deregisters memory that nothing uses any more, and counts its bytes. Returns the memory, if
+    /// the socket owns it.
+    fn end_source(&self, inner: &mut Inner, id: AdvertId) -> Vec<u8> {
         let at = inner.sources.iter().position(|source| source.id == id);
-        if let Some(source) = at.and_then(|at| inner.sources.remove(at)) {
+        let source = at.and_then(|at| inner.sources.remove(at));
+        let owned = source.map(|source| {
             inner.count_source(&source);
             inner.statistics.bytes_sent += u64::from(source.taken.unwrap_or(0));
-        }
+            let UserWrite { memory, owned, .. } = source;
+            // The registration ends before its memory is returned.
+            drop(memory);
+            owned
+        });
+        inner.show();
         self.wake_followers(inner);
+        owned.flatten().unwrap_or_default()
     }
 
     /// The number of bytes that have been transferred or posted so far.
@@ -228,6 +245,86 @@ impl Socket {
                     inner
                 }
             };
+        }
+    }
+}
+
+impl Socket {
+    /// Begins a write of `bytes`, which stay where they are, and does not wait.
+    pub(crate) fn submit(&self, bytes: Vec<u8>) -> io::Result<AdvertId> {
+        if !(1..=ADVERT_MAX).contains(&bytes.len()) {
+            return Err(Errno::INVAL.into());
+        }
+        let mut inner = self.lock();
+        self.begin(&mut inner);
+        self.end_half_closed(&mut inner);
+        check_writable(&mut inner)?;
+        let memory = UserMemory::source(&self.adapter.pz, &bytes);
+        let memory = memory.map_err(|error| errors::of_dat(&error))?;
+        let mover = match bytes.len() >= self.config.zcopy_threshold {
+            true => Mover::Advertised,
+            false => Mover::Registered,
+        };
+        let id = self.begin_source(&mut inner, mover, memory, Some(bytes));
+        self.hand_over(&mut inner);
+        Ok(id)
+    }
+
+    /// Ends the submission if nothing uses its memory any more.
+    pub(crate) fn poll_submission(&self, id: AdvertId) -> Option<(usize, Vec<u8>)> {
+        let mut inner = self.lock();
+        self.progress(&mut inner);
+        let written = self.released(&mut inner, id);
+        let done = written.map(|written| (written, self.end_source(&mut inner, id)));
+        self.hand_over(&mut inner);
+        done
+    }
+
+    /// Waits for the end of a submission.
+    pub(crate) fn wait_submission(&self, id: AdvertId) -> (usize, Vec<u8>) {
+        let mut inner = self.lock();
+        self.progress(&mut inner);
+        loop {
+            if let Some(written) = self.released(&mut inner, id) {
+                let bytes = self.end_source(&mut inner, id);
+                self.hand_over(&mut inner);
+                return (written, bytes);
+            }
+            inner = self.wait(inner, None).unwrap_or_else(|_| {
+                // Without events the state of the memory is unknown, so the transport must end.
+                let mut inner = self.lock();
+                self.abort_connection(&mut inner);
+                self.progress(&mut inner);
+                inner
+            });
+        }
+    }
+
+    /// Takes the bytes of a submission back that were not transferred.
+    pub(crate) fn cancel_submission(&self, id: AdvertId) {
+        let mut inner = self.lock();
+        inner.connection.cancel(id, OnCancel::TakeBack);
+        self.progress(&mut inner);
+        self.hand_over(&mut inner);
+    }
+
+    /// Leaves a submission to the socket, which frees its memory when nothing uses it any more.
+    pub(crate) fn abandon_submission(&self, id: AdvertId) {
+        let mut inner = self.lock();
+        if let Some(source) = inner.source(id) {
+            source.is_abandoned = true;
+        }
+        self.end_abandoned(&mut inner);
+    }
+
+    /// Ends the abandoned submissions whose memory nothing uses any more.
+    pub(super) fn end_abandoned(&self, inner: &mut Inner) {
+        let abandoned = inner.sources.iter().filter(|source| source.is_abandoned);
+        let ids: Vec<AdvertId> = abandoned.map(|source| source.id).collect();
+        for id in ids {
+            if self.released(inner, id).is_some() {
+                drop(self.end_source(inner, id));
+            }
         }
     }
 }

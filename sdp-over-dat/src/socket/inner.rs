@@ -86,15 +86,20 @@ pub(super) enum ReadInto {
     Reader,
 }
 
-/// A write that waits for its memory.
+/// A write whose bytes are in registered memory.
 #[derive(Debug)]
 pub(super) struct UserWrite {
     pub(super) id: AdvertId,
     pub(super) memory: UserMemory,
+    /// The bytes of a submission, which the socket owns. Declared after the registration, which
+    /// ends first.
+    pub(super) owned: Option<Vec<u8>>,
     /// The number of bytes that Sends or RDMA Writes of this end carry.
     pub(super) posted: u64,
     /// The number of bytes that the peer has, once the protocol no longer needs the memory.
     pub(super) taken: Option<u32>,
+    /// True if the submission was dropped.
+    pub(super) is_abandoned: bool,
 }
 
 /// A read whose memory is advertised to the peer.

@@ -524,10 +524,8 @@ fn an_unknown_sdp_setting_is_reported_and_no_program_is_started() -> Result<()> 
     let known = "local.peers, sdp.send-buffer, sdp.receive-buffers, sdp.receive-size, \
                  sdp.registered, sdp.read-zcopy";
     let why = format!("unknown setting `sdp.zcopi`; offload protocols have {known}");
-    ensure!(
-        output_text == format!("opsrun: {rules}:1:24: {why}\n"),
-        "{output_text}"
-    );
+    let expected = format!("opsrun: {rules}:1:24: {why}\n");
+    ensure!(output_text == expected, "{output_text}");
     Ok(())
 }
 

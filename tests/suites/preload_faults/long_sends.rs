@@ -67,8 +67,8 @@ fn handle_signals(flags: SaFlags) -> Result<()> {
 /// - `limited`: a time limit ends the first writes;
 /// - `shut`: another thread ends the direction during the writes.
 ///
-/// Prints `connected` first. Prints the number of bytes and the end, `sent BYTES end`, and waits for
-/// a line of input. A write that ends early first prints its result, `partial BYTES`.
+/// Prints `connected` first. Prints the number of bytes and the end, `sent BYTES end`, and waits
+/// for a line of input. A write that ends early first prints its result, `partial BYTES`.
 pub(crate) fn run(peer: TcpStream, count: u64, len: usize, how: &str) -> Result<()> {
     let mut at = 0;
     let end = count * len as u64;

@@ -10,6 +10,7 @@ mod in_memory;
 mod long_stream;
 mod memory;
 mod offloaded;
+mod submission;
 mod suspension;
 mod threads;
 mod unusual_ends;
