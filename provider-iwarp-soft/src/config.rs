@@ -42,7 +42,7 @@ use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::fpdu::{MULPDU_MAX, MULPDU_MIN};
 use iwarp_proto::wire::mpa::{RtrKind, RtrKinds};
 use rnic::RnicError;
-use rnic::net_device::{Adapter, resolve};
+use rnic::net_device::{self, Adapter, resolve};
 
 /// 512 octets of private data (RFC 5044 section 7.1) less the four of IRD and ORD at its start in
 /// the enhanced set-up (RFC 6581 section 9).
@@ -248,14 +248,9 @@ impl Config {
         }
     }
 
-    /// True if a consumer's socket with this local address is routed through the adapter. A socket
-    /// without a local address passes, because its route is unknown: it is not connected, which an
-    /// event reports (DAT 2.0 iWARP extensions 3.1.1.2).
+    /// True if a consumer's socket with this local address is routed through the adapter.
     pub(crate) fn routes(&self, local: SocketAddr) -> bool {
-        let local = local.ip().to_canonical();
-        let both_loopback = local.is_loopback() && self.address.is_loopback();
-        let is_own = local == self.address.to_canonical() || both_loopback;
-        self.any_socket || local.is_unspecified() || is_own
+        self.any_socket || net_device::routes(self.address, local.ip())
     }
 
     /// Address with an unspecified port.

@@ -12,7 +12,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::forking;
+use rnic::socket;
 
 /// The time by which peers that acknowledge nothing may delay the end of the process.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,7 +28,7 @@ static AT_EXIT: extern "C" fn() = await_acknowledgements;
 
 extern "C" fn await_acknowledgements() {
     let deadline = Instant::now() + PATIENCE;
-    while forking::has_unacknowledged() && Instant::now() < deadline {
+    while socket::has_unacknowledged() && Instant::now() < deadline {
         thread::sleep(PAUSE);
     }
 }

@@ -12,7 +12,7 @@
 //! | `work`, `memory` | queued work requests, registered memory |
 //! | `progress` | the descriptors to sleep on, and which thread makes progress |
 //! | `exiting` | the end of the process, which waits until peers have received what was sent |
-//! | `socket`, `forking` | own sockets and consumers' sockets, and which of them a fork inherits |
+//! | `socket` | own sockets and consumers' sockets |
 //! | `half_open` | connections that have not sent their first message |
 //! | `engine` | the thread that does all work outside consumers' calls, its poller and timers |
 //! | `config`, `pool`, `tally` | utilities of the other modules |
@@ -44,7 +44,6 @@ mod conn;
 mod cq;
 mod engine;
 mod exiting;
-mod forking;
 mod half_open;
 mod lingering;
 mod memory;

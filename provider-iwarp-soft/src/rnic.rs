@@ -16,12 +16,12 @@ use crate::cm::listen::Listener;
 use crate::cm::request::SoftRequest;
 use crate::config::Config;
 use crate::cq::{CQE_MAX, Cq};
-use crate::forking;
 use crate::memory::REGION_MAX;
 use crate::objects::{SoftCq, SoftListener, SoftMr, SoftMw, SoftPd, SoftQp, SoftSrq};
 use crate::qp::{Qp, QpParts};
 use crate::srq::Srq;
 use crate::work::{BindTask, RecvSlot, SegmentList, SendSlot};
+use rnic::socket;
 
 const QP_MAX: u32 = 65536;
 const WR_MAX: u32 = 16384;
@@ -86,7 +86,7 @@ impl Rnic for SoftRnic {
         let attr = attributes(&config);
         // Precedes the start of the engine's thread, which computes CRCs.
         crc::prepare();
-        forking::prepare();
+        socket::prepare();
         let shared = Arc::new(Shared::open(config, upcall)?);
         Ok(Self { attr, shared })
     }

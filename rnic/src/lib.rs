@@ -15,6 +15,7 @@
 //! | `upcall` `upcall_queue` | events, and their order |
 //! | `traffic` | payload by transport |
 //! | `waker` | waking a thread that sleeps in [`Rnic::wait`] |
+//! | [`socket`] | sockets that a consumer passes to an RNIC, and their owner |
 //! | [`net_device`] | network devices and addresses of this host |
 //! | `error` | the reasons why a call was refused |
 //!
@@ -53,6 +54,7 @@ mod error;
 mod memory;
 pub mod net_device;
 mod qp;
+pub mod socket;
 mod traffic;
 mod upcall;
 mod upcall_queue;

@@ -44,6 +44,15 @@ pub fn holder_of(interfaces: &[Interface], address: IpAddr) -> Option<&str> {
         .map(|i| i.name.as_str())
 }
 
+/// True if a consumer's socket with this local address is routed through the adapter with the
+/// address `adapter`. A socket without a local address passes, because its route is unknown: it is
+/// not connected, which an event reports (DAT 2.0 iWARP extensions 3.1.1.2).
+pub fn routes(adapter: IpAddr, local: IpAddr) -> bool {
+    let local = local.to_canonical();
+    let both_loopback = local.is_loopback() && adapter.is_loopback();
+    local.is_unspecified() || local == adapter.to_canonical() || both_loopback
+}
+
 fn is_loopback_v4(address: IpAddr) -> bool {
     address.is_ipv4() && address.is_loopback()
 }

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use rnic::{ListenToken, SocketFault};
 
 use crate::adapter::Shared;
-use crate::engine::io;
-use crate::forking::NotInherited;
+use crate::engine::io::{self, Unsent, send_whole};
 use crate::socket::Socket;
-use crate::startup::{Unsent, send_whole};
+use rnic::socket::NotInherited;
 
 use super::listen::Inbound;
 

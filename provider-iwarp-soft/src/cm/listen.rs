@@ -15,10 +15,10 @@ use super::request::SoftRequest;
 use crate::adapter::Shared;
 use crate::engine::io::{self, Received};
 use crate::engine::{Interest, Key, NotWatched, Source, deadline_after};
-use crate::forking::NotInherited;
 use crate::half_open::{HalfOpen, Room};
 use crate::socket::Socket;
 use crate::startup::{STARTUP_MAX, own_socket, pieces_pause, responder};
+use rnic::socket::NotInherited;
 
 /// Maximum number of connections that the kernel queues for the listener.
 const BACKLOG: i32 = 1024;

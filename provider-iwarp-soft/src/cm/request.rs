@@ -9,11 +9,12 @@ use iwarp_proto::{Role, mpa::Negotiated};
 use rnic::{AcceptParams, RnicError};
 
 use crate::adapter::Shared;
+use crate::engine::io::send_whole;
 use crate::engine::{Engine, Key, Source};
 use crate::lingering::LingeringSocket;
 use crate::qp::{Effects, Link, Qp};
 use crate::socket::Socket;
-use crate::startup::{depth, ird_max, responder, send_whole};
+use crate::startup::{depth, ird_max, responder};
 use rnic::ConnectionEvent;
 
 /// The time for which a full socket may delay a start-up frame.

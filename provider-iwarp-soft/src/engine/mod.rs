@@ -15,11 +15,12 @@
 //!
 //! A process that opened an RNIC and did nothing has no thread.
 
-pub(crate) mod io;
 mod poller;
 mod slice;
 mod thread;
 mod timer;
+
+pub(crate) use rnic::socket::io;
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;

@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::engine::no_descriptor;
-use crate::forking::NotInherited;
+use rnic::socket::NotInherited;
 
 /// Number of pages that one call of `mincore` checks.
 const PAGES_AT_ONCE: usize = 4096;

@@ -27,7 +27,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::carrier::tcp::crc::crc32c;
 use crate::config::Config;
-use crate::engine::io::{self, Sent};
+use crate::engine::io::{self, Sent, is_out_of_reach};
 use crate::engine::{Engine, Interest, Key, Source, deadline_after};
 use crate::lingering::LingeringSocket;
 use crate::socket::Socket;
@@ -412,14 +412,6 @@ fn missing_resource(error: Errno) -> Option<Resource> {
         Errno::ADDRNOTAVAIL => Some(Resource::Port),
         _ => None,
     }
-}
-
-/// True if TCP could not reach the peer's host.
-fn is_out_of_reach(error: Errno) -> bool {
-    matches!(
-        error,
-        Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::HOSTDOWN | Errno::NETDOWN | Errno::TIMEDOUT
-    )
 }
 
 /// Returns an IPv4-mapped IPv6 address (RFC 4291 section 2.5.5.2) as an IPv4 address.

@@ -8,18 +8,15 @@
 pub(crate) mod attempt;
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use iwarp_proto::mpa::{Responder, ResponderConfig};
 use rnic::QpAttr;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
 
 use crate::config::{Config, PeerTimeout};
-use crate::engine::deadline_after;
-use crate::engine::io::{Sent, send};
 
 /// The longest start-up frame: 20 bytes and 512 of private data (RFC 5044 section 7.1).
 pub(crate) const STARTUP_MAX: usize = 20 + 512;
@@ -97,44 +94,6 @@ fn watch_peer(socket: &OwnedFd, timeout: PeerTimeout) -> Result<(), Errno> {
     sockopt::set_tcp_keepintvl(socket, interval)?;
     sockopt::set_tcp_keepcnt(socket, PROBES)?;
     sockopt::set_socket_keepalive(socket, true)
-}
-
-/// The reason why bytes were not sent completely. Some of the bytes may have been sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unsent {
-    /// The socket did not accept all bytes before the deadline.
-    Late,
-    /// The socket has failed.
-    Failed,
-}
-
-/// Sends a complete start-up frame. The socket is nearly empty, so one call is nearly always
-/// enough. Without a `patience` there is no time limit.
-pub(crate) fn send_whole(
-    fd: impl AsFd,
-    bytes: &[u8],
-    patience: Option<Duration>,
-) -> Result<(), Unsent> {
-    let fd = fd.as_fd();
-    let deadline = deadline_after(patience);
-    let mut sent = 0;
-    while sent < bytes.len() {
-        match send(fd, &bytes[sent..]) {
-            Sent::Bytes(count) => sent += count,
-            Sent::Failed(_) => return Err(Unsent::Failed),
-            Sent::WouldBlock => {
-                let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-                if left.is_some_and(|left| left.is_zero()) {
-                    return Err(Unsent::Late);
-                }
-                let timeout = left.map(|left| Timespec::try_from(left).unwrap_or_default());
-                let mut set = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
-                // The next send reports an interruption or a failure.
-                let _ = poll(&mut set, timeout.as_ref());
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Returns the responder of an adapter with this configuration.

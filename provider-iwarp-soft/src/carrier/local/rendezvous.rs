@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::forking::NotInherited;
+use rnic::socket::NotInherited;
 
 #[path = "rendezvous/directory.rs"]
 mod directory;

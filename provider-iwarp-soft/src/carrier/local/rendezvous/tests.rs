@@ -59,7 +59,7 @@ fn check_connected(connected: &UnixConn, accepted: &UnixConn) {
 
 #[test]
 fn peers_of_one_namespace_connect_by_name() {
-    crate::forking::prepare();
+    rnic::socket::prepare();
     let (first, second) = (Rendezvous::open().unwrap(), Rendezvous::open().unwrap());
     assert_ne!(first.name(), second.name());
     assert!(first.accept().unwrap().is_none());
@@ -87,7 +87,7 @@ fn descriptors_are_not_low_and_do_not_block() {
 
 #[test]
 fn an_unknown_name_is_not_an_address_of_this_host() {
-    crate::forking::prepare();
+    rnic::socket::prepare();
     let name = Rendezvous::open().unwrap().name();
     assert_eq!(dial(&name).unwrap_err(), DialError::NotHere);
     let scratch = Scratch::new();

@@ -22,7 +22,7 @@ use host::descriptors::{Identity, OwnDescriptor, out_of_the_way};
 use host::forks;
 use host::locks::IgnorePoison as _;
 
-use crate::engine::io;
+use super::io;
 
 /// The table. The child of a fork starts with an empty table.
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ impl Open {
 
 /// The error for a socket that is borrowed already, or is one of the provider's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct InUse;
+pub struct InUse;
 
 static OPEN: Mutex<Option<Open>> = Mutex::new(None);
 
@@ -63,7 +63,7 @@ thread_local! {
 /// Makes the children of forks close the sockets. Called when an adapter is opened, and not with
 /// the first socket, which a thread of this library opens. That thread could wait here for the end
 /// of a fork, and the child would have a `Once` that no thread completes.
-pub(crate) fn prepare() {
+pub fn prepare() {
     static HANDLERS: Once = Once::new();
     HANDLERS.call_once(|| {
         forks::around(Some(before), Some(in_parent), Some(in_child));
@@ -76,7 +76,7 @@ fn open() -> MutexGuard<'static, Option<Open>> {
 
 /// Returns true if a TCP connection of the table has bytes that its peer has not acknowledged, or
 /// if another thread changes the table at the moment.
-pub(crate) fn has_unacknowledged() -> bool {
+pub fn has_unacknowledged() -> bool {
     let open = match OPEN.try_lock() {
         Ok(open) => open,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -95,7 +95,7 @@ pub(crate) fn has_unacknowledged() -> bool {
 
 /// A socket that the child of a fork does not keep.
 #[derive(Debug)]
-pub(crate) struct NotInherited {
+pub struct NotInherited {
     fd: ManuallyDrop<OwnDescriptor>,
     /// The key of the table; `None` if the kernel has reported no identity.
     key: Option<(RawFd, Identity)>,
@@ -104,7 +104,7 @@ pub(crate) struct NotInherited {
 impl NotInherited {
     /// Moves a socket away from the program's numbers and adds it to the table. [`prepare`] must
     /// have run.
-    pub(crate) fn new(fd: OwnedFd) -> Self {
+    pub fn new(fd: OwnedFd) -> Self {
         let fd = out_of_the_way(fd);
         let key = fd.identity().map(|it| (fd.as_raw_fd(), it));
         open()
@@ -117,7 +117,7 @@ impl NotInherited {
     /// Borrows a consumer's socket: `fd` is a duplicate of its `number`. The child does not keep
     /// that number either, if it refers to `identity`. The borrowing ends with
     /// [`end_borrowing`](Self::end_borrowing) or when the result is dropped.
-    pub(crate) fn borrow(fd: OwnedFd, number: RawFd, identity: Identity) -> Result<Self, InUse> {
+    pub fn borrow(fd: OwnedFd, number: RawFd, identity: Identity) -> Result<Self, InUse> {
         let mut open = open();
         let table = open.get_or_insert_default();
         if table.sockets.contains_key(&(number, identity)) || !table.borrowed.insert(identity) {
@@ -136,13 +136,13 @@ impl NotInherited {
     }
 
     /// True if the program has closed the number, which may be that of a file of the program.
-    pub(crate) fn is_lost(&self) -> bool {
+    pub fn is_lost(&self) -> bool {
         self.fd.is_lost()
     }
 
     /// Returns the socket to its consumer. It may then be borrowed again, though this duplicate is
     /// still open.
-    pub(crate) fn end_borrowing(&self) {
+    pub fn end_borrowing(&self) {
         if let (Some(open), Some(key)) = (&mut *open(), self.key) {
             open.end_borrowing(key);
         }
@@ -206,7 +206,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream, UdpSocket};
 
     use super::*;
-    use crate::support::process::is_so_in_child;
+    use crate::socket::testing::is_so_in_child;
 
     #[test]
     fn a_process_without_free_descriptors_can_identify_a_number() {
