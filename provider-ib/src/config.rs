@@ -7,11 +7,16 @@
 //! | Key | Value | Meaning |
 //! |---|---|---|
 //! | `inline` | 0 to 1024 | the longest message that is copied into its work request, in bytes |
+//! | `mpa_timeout_ms` | 0 to 3600000 | the time for each step of a peer on a consumer's socket; 0: none |
+
+use std::time::Duration;
 
 use rnic::RnicError;
 
 /// The default longest inline message, in bytes: the value that OFA's providers request.
 const INLINE_DEFAULT: u32 = 64;
+/// The default of `mpa_timeout_ms`.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Config {
@@ -22,6 +27,9 @@ pub(crate) struct Config {
     /// The inline length that is requested for each queue pair, in bytes. The device may grant
     /// less.
     pub(crate) inline_max: u32,
+    /// The time in which the peer on a consumer's socket must take the final streaming message, or
+    /// complete a Request.
+    pub(crate) request_timeout: Option<Duration>,
 }
 
 impl Config {
@@ -32,6 +40,7 @@ impl Config {
             adapter: adapter.to_owned(),
             port: None,
             inline_max: INLINE_DEFAULT,
+            request_timeout: Some(REQUEST_TIMEOUT),
         };
         for (index, word) in words.enumerate() {
             match word.split_once('=') {
@@ -46,6 +55,11 @@ impl Config {
     fn set(&mut self, key: &str, value: &str) -> Result<(), RnicError> {
         match key {
             "inline" => self.inline_max = number(key, value, 0, 1024)?,
+            "mpa_timeout_ms" => {
+                let millis = number(key, value, 0, 3_600_000)?;
+                let limit = (millis > 0).then(|| Duration::from_millis(millis.into()));
+                self.request_timeout = limit;
+            }
             _ => return Err(bad(&format!("unknown key `{key}`"))),
         }
         Ok(())
@@ -84,6 +98,11 @@ mod tests {
         assert_eq!(named("10.9.9.1"), ("10.9.9.1".to_owned(), None));
         assert_eq!(Config::parse("v0").unwrap().inline_max, INLINE_DEFAULT);
         assert_eq!(Config::parse("v0 0 inline=0").unwrap().inline_max, 0);
+        let timeout = |line| Config::parse(line).unwrap().request_timeout;
+        assert_eq!(timeout("v0"), Some(REQUEST_TIMEOUT));
+        let millis = Duration::from_millis(7);
+        assert_eq!(timeout("v0 0 mpa_timeout_ms=7"), Some(millis));
+        assert_eq!(timeout("v0 0 mpa_timeout_ms=0"), None);
     }
 
     #[test]
@@ -97,6 +116,7 @@ mod tests {
             "v0 0 1",
             "v0 0 inline",
             "v0 0 inline=1025",
+            "v0 0 mpa_timeout_ms=3600001",
             "v0 0 colour=red",
         ] {
             let parsed = Config::parse(line);

@@ -6,7 +6,7 @@
 //! connection manager, or the tick of the reader of the completion channel).
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -22,7 +22,8 @@ const BATCH: usize = 32;
 /// The time between two rounds of the thread if its descriptor is lost.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The sources of events, indexed by their numbers.
+/// The sources of events but sockets, indexed by their numbers. The number of a socket is its key
+/// and the length of this array.
 const SOURCES: [Source; 4] = [Source::Wake, Source::Cm, Source::Device, Source::Channel];
 
 /// The source of the events of a watched descriptor.
@@ -36,6 +37,28 @@ pub(crate) enum Source {
     Device,
     /// The completion channel.
     Channel,
+    /// The consumer's socket of this key.
+    Socket(usize),
+}
+
+impl Source {
+    fn number(self) -> u64 {
+        match self {
+            Self::Wake => 0,
+            Self::Cm => 1,
+            Self::Device => 2,
+            Self::Channel => 3,
+            Self::Socket(key) => (key + SOURCES.len()) as u64,
+        }
+    }
+
+    fn of_number(number: u64) -> Self {
+        let number = number as usize;
+        match SOURCES.get(number) {
+            Some(source) => *source,
+            None => Self::Socket(number - SOURCES.len()),
+        }
+    }
 }
 
 /// The engine's thread, and the work that other threads have queued for it.
@@ -89,9 +112,26 @@ impl Engine {
     /// Watches a descriptor until it is closed or removed. Edge-triggered: the thread must take all
     /// events of the descriptor.
     pub(crate) fn watch(&self, fd: RawFd, source: Source) -> io::Result<()> {
+        self.add(fd, source, libc::EPOLLIN)
+    }
+
+    /// Watches a consumer's socket for bytes, room and its end, until
+    /// [`unwatch_socket`](Self::unwatch_socket). Edge-triggered.
+    pub(crate) fn watch_socket(&self, socket: impl AsFd, key: usize) -> io::Result<()> {
+        let events = libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP;
+        self.add(socket.as_fd().as_raw_fd(), Source::Socket(key), events)
+    }
+
+    /// Ends the watch of a consumer's socket. Its consumer has the socket open, so the watch would
+    /// not end with the duplicate.
+    pub(crate) fn unwatch_socket(&self, socket: impl AsFd) {
+        self.unwatch(socket.as_fd().as_raw_fd());
+    }
+
+    fn add(&self, fd: RawFd, source: Source, events: i32) -> io::Result<()> {
         let mut event = libc::epoll_event {
-            events: (libc::EPOLLIN | libc::EPOLLET) as u32,
-            u64: source as u64,
+            events: (events | libc::EPOLLET) as u32,
+            u64: source.number(),
         };
         let (epoll, add) = (self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD);
         // SAFETY: the event is of this frame.
@@ -150,7 +190,7 @@ impl Engine {
             thread::sleep(PAUSE);
         }
         let ready = events.into_iter().take(usize::try_from(count).unwrap_or(0));
-        ready.filter_map(|event| SOURCES.get(event.u64 as usize).copied())
+        ready.map(|event| Source::of_number(event.u64))
     }
 
     /// Makes the descriptor of [`wake`](Self::wake) unreadable again.
@@ -190,7 +230,13 @@ mod tests {
 
     #[test]
     fn sources_are_decoded_as_encoded() {
-        assert!(SOURCES.map(|source| source as usize).into_iter().eq(0..4));
+        assert!(SOURCES.map(Source::number).into_iter().eq(0..4));
+        for source in SOURCES
+            .into_iter()
+            .chain([0, 1, 4, 70_000].map(Source::Socket))
+        {
+            assert_eq!(Source::of_number(source.number()), source);
+        }
     }
 
     #[test]

@@ -57,8 +57,10 @@ mod srq;
 mod thread;
 mod work;
 
+pub use cm::armed::IbArmed;
+pub use cm::listen::IbListener;
 pub use cm::request::IbRequest;
-pub use objects::{IbListener, IbQp};
+pub use objects::IbQp;
 pub use rnic::IbRnic;
 
 // An allocator with a reserve. If a process runs out of memory, the calls that need memory return

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::cm::Cm;
-use crate::cm::listen::Listener;
 use crate::qp::Qp;
 
 /// A queue pair.
@@ -17,17 +16,5 @@ impl Drop for IbQp {
     fn drop(&mut self) {
         self.cm.remove_qp(&self.qp);
         self.qp.retire();
-    }
-}
-
-/// A listening service.
-#[derive(Debug)]
-pub struct IbListener {
-    pub(crate) listener: Arc<Listener>,
-}
-
-impl Drop for IbListener {
-    fn drop(&mut self) {
-        self.listener.close();
     }
 }

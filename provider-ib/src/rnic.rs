@@ -1,23 +1,24 @@
 //! The RNIC: short methods that call the other modules of this crate.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use rnic::{
     AcceptParams, Arm, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken,
     MrKeys, NamedAttr, QpAttr, QpToken, RecvWr, RegisterMr, RequestInfo, Resource, Rnic, RnicAttr,
-    RnicConfig, RnicError, SendWr, SrqToken, Upcall, Waker,
+    RnicConfig, RnicError, SendWr, SocketFault, SrqToken, Upcall, Waker,
 };
 
 use crate::adapter::Adapter;
 use crate::cm;
-use crate::cm::listen::Listener;
-use crate::cm::request::IbRequest;
+use crate::cm::armed::IbArmed;
+use crate::cm::listen::IbListener;
+use crate::cm::request::{Deliver, IbRequest};
 use crate::config::Config;
 use crate::cq::Cq;
 use crate::device::Device;
 use crate::memory::{Mr, Pd};
-use crate::objects::{IbListener, IbQp};
+use crate::objects::IbQp;
 use crate::qp::{Mw, Qp, QpParts};
 use crate::segments::SGE_MAX;
 use crate::shared::Shared;
@@ -44,11 +45,13 @@ impl Rnic for IbRnic {
     type Mr = Mr;
     type Mw = Arc<Mw>;
     type Listener = IbListener;
-    type ArmedSocket = std::convert::Infallible;
+    type ArmedSocket = IbArmed;
     type ConnReq = IbRequest;
 
     fn open(config: &RnicConfig, upcall: Arc<dyn Upcall<Self>>) -> Result<Self, RnicError> {
         let config = Config::parse(&config.ia_params)?;
+        // The child of a fork does not keep the sockets of consumers that this end uses.
+        rnic::socket::prepare();
         let adapter = Arc::new(Adapter::open(config, upcall.clone())?);
         let rnic = Self {
             attr: attributes(&adapter.shared.device),
@@ -173,16 +176,34 @@ impl Rnic for IbRnic {
         address: &ListenAddress,
         token: ListenToken,
     ) -> Result<(IbListener, u16), RnicError> {
-        let upcall = self.upcall.clone();
-        let deliver = move |request: IbRequest, info: &RequestInfo<'_>| {
-            upcall.connection_request(token, request, info);
-        };
-        let (listener, port) = Listener::open(&self.adapter.cm, address, Box::new(deliver))?;
-        Ok((IbListener { listener }, port))
+        IbRequest::listen(&self.adapter.cm, address, self.deliver(token))
     }
 
     fn connect(&self, qp: &IbQp, params: &ConnectParams<'_>) -> Result<(), RnicError> {
         qp.cm.connect(&qp.qp, params)
+    }
+
+    fn connect_socket(
+        &self,
+        qp: &IbQp,
+        socket: RawFd,
+        params: &ConnectParams<'_>,
+    ) -> Result<(), SocketFault> {
+        qp.cm.connect_socket(&qp.qp, socket, params)
+    }
+
+    fn arm_socket(
+        &self,
+        socket: RawFd,
+        final_message: &[u8],
+        token: ListenToken,
+    ) -> Result<IbArmed, SocketFault> {
+        let deliver = self.deliver(token);
+        IbArmed::arm(&self.adapter.cm, socket, final_message, token, deliver)
+    }
+
+    fn disarm_socket(&self, armed: IbArmed) -> bool {
+        armed.disarm()
     }
 
     fn accept(
@@ -249,6 +270,14 @@ impl Rnic for IbRnic {
 }
 
 impl IbRnic {
+    /// The function that delivers the requests of the service with this token.
+    fn deliver(&self, token: ListenToken) -> Deliver {
+        let upcall = self.upcall.clone();
+        Box::new(move |request, info: &RequestInfo<'_>| {
+            upcall.connection_request(token, request, info);
+        })
+    }
+
     fn shared(&self) -> &Arc<Shared> {
         &self.adapter.shared
     }
@@ -306,7 +335,7 @@ fn attributes(device: &Device) -> RnicAttr {
         ird_max: limit(attr.max_qp_rd_atom),
         ord_max: limit(attr.max_qp_init_rd_atom),
         message_len_max: device.port_attr.max_msg_sz,
-        socket_service_points: false,
+        socket_service_points: true,
         immediate_and_atomics: device.has_immediate_and_atomics(),
         zero_based_regions: device.quirks().zero_based_regions,
         // Verbs do not count the receives of a shared receive queue that one queue pair holds.

@@ -32,6 +32,7 @@ fn serve(adapter: &Adapter, engine: &Engine, source: Source) {
         Source::Cm => adapter.cm.on_readable(),
         Source::Device => events::take_all(adapter),
         Source::Channel => adapter.reader.drain(),
+        Source::Socket(key) => catch_panic(|| adapter.cm.on_socket(key)),
     }
 }
 

@@ -12,11 +12,15 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rnic::{ConnectionEvent, QpToken, UpcallQueue};
+use rnic::socket::ConsumerSocket;
+use rnic::{ConnectParams, ConnectionEvent, QpToken, SocketFault, UpcallQueue};
 
+use super::bound_socket::{BoundSocket, PEER_END, Progress};
+use super::frames::{self, Contact, Token};
 use super::id::{CmEvent, ConnParam, Depth, Id, Key};
-use super::machine::{Action, ConsumerEvent, Event, Machine, State};
-use super::ready::{self, Depths};
+use super::listen::IbListener;
+use super::machine::{Action, ConsumerEvent, Event, Machine, Refusal, State};
+use super::ready::{self, Depths, agreed};
 use super::retries::{self, Retries};
 use super::rules::{self, Refused};
 use super::{Cm, lock};
@@ -29,6 +33,9 @@ const CHECK_INTERVALS: (Duration, Duration) =
 /// The time for which the id of a connection that this end closed waits for the peer's answer.
 /// Meanwhile the disconnect message is sent again if it was lost.
 const LINGER: Duration = Duration::from_secs(10);
+/// The time in which the peer's device must connect after a Reply on the socket, as a multiple of
+/// the time for a Request. The Reply has to reach the peer within this time.
+const DEVICE_TURNS: u32 = 2;
 
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -36,9 +43,7 @@ pub(crate) struct Connection {
     qp: Weak<Qp>,
     token: QpToken,
     key: Key,
-    /// The address to connect to; `None` at the accepting side.
-    remote: Option<SocketAddr>,
-    param: ConnParam,
+    is_active: bool,
     inner: Mutex<Inner>,
     events: UpcallQueue<ConnectionEvent>,
 }
@@ -46,6 +51,15 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 struct Inner {
     machine: Machine,
+    /// The address to connect to; `None` at the accepting side, and until it is received.
+    remote: Option<SocketAddr>,
+    param: ConnParam,
+    /// The consumer's socket on which the connection began.
+    socket: Option<BoundSocket>,
+    /// The service to which the peer's device connects, while it is expected.
+    listener: Option<IbListener>,
+    /// The time at which the connection ends because the peer's end of the socket has ended.
+    peer_end_due: Option<Instant>,
     id: Option<Arc<Id>>,
     /// True if a request was sent and no answer was received.
     is_unanswered: bool,
@@ -72,10 +86,11 @@ impl Connection {
         timeout: Option<Duration>,
     ) -> io::Result<()> {
         let now = Instant::now();
-        let mut inner = Inner::new(Machine::connect());
+        let mut inner = Inner::new(Machine::connect(), param);
+        inner.remote = Some(remote);
         inner.deadline = timeout.and_then(|timeout| now.checked_add(timeout));
         let key = cm.new_key();
-        let connection = Self::new(cm, qp, key, Some(remote), param, inner);
+        let connection = Self::new(cm, qp, key, true, inner);
         // The lock is taken before other threads can find the connection. Otherwise the removal of
         // the device could end the connection while it has no id, and the device would wait for the
         // id that is created later.
@@ -93,18 +108,72 @@ impl Connection {
         Ok(())
     }
 
+    /// Begins to connect on a consumer's socket. The engine's thread sends the Request, so that each
+    /// outcome is an event.
+    pub(super) fn connect_on_socket(
+        cm: &Arc<Cm>,
+        qp: &Arc<Qp>,
+        socket: ConsumerSocket,
+        params: &ConnectParams<'_>,
+    ) -> Result<(), SocketFault> {
+        let (now, key) = (Instant::now(), cm.new_key());
+        let (device, short) = (&cm.shared.device, |_| SocketFault::NoResources);
+        let contact = Contact {
+            token: Token::draw().map_err(short)?,
+            address: device.address,
+            transport: device.transport,
+        };
+        // The limit of the adapter's private data is below that of the frames.
+        let frame = frames::request(&contact, params.private_data);
+        let frame = frame.ok_or(SocketFault::NoResources)?;
+        let bound = BoundSocket::new(&cm.shared, Arc::new(socket), key, contact.token, frame);
+        let param = ConnParam::of(qp, own_depth(qp), &[]);
+        let mut inner = Inner::new(Machine::connect_on_socket(), param);
+        inner.socket = Some(bound.map_err(short)?);
+        inner.deadline = params.timeout.and_then(|timeout| now.checked_add(timeout));
+        inner.due = Some(now);
+        let connection = Self::new(cm, qp, key, true, inner);
+        let inner = lock(&connection.inner);
+        cm.register(key, connection.clone());
+        connection.reschedule(&inner);
+        Ok(())
+    }
+
+    /// Waits for the peer's device, which connects to `listener` after the Reply on the socket.
+    /// Every outcome is reported as an event.
+    pub(super) fn accept_on_socket(
+        cm: &Arc<Cm>,
+        qp: &Arc<Qp>,
+        key: Key,
+        socket: BoundSocket,
+        listener: IbListener,
+        param: ConnParam,
+    ) -> Arc<Self> {
+        let mut inner = Inner::new(Machine::accept_on_socket(), param);
+        let limit = cm.shared.config.request_timeout;
+        inner.due = limit.and_then(|limit| Instant::now().checked_add(limit * DEVICE_TURNS));
+        inner.socket = Some(socket);
+        inner.listener = Some(listener);
+        let connection = Self::new(cm, qp, key, false, inner);
+        let inner = lock(&connection.inner);
+        cm.register(key, connection.clone());
+        connection.reschedule(&inner);
+        drop(inner);
+        connection
+    }
+
     /// Accepts the request of `id`. Every outcome is reported as an event, including a failure.
     pub(super) fn accept(cm: &Arc<Cm>, qp: &Arc<Qp>, id: Arc<Id>, param: ConnParam) {
         let key = cm.new_key();
         id.set_key(key);
-        let mut inner = Inner::new(Machine::accept());
+        let mut inner = Inner::new(Machine::accept(), param);
         inner.id = Some(id.clone());
-        let connection = Self::new(cm, qp, key, None, param, inner);
+        let connection = Self::new(cm, qp, key, false, inner);
         // The lock is taken before other threads can find the connection, which is not accepted
         // yet.
         let mut inner = lock(&connection.inner);
         cm.register(key, connection.clone());
-        if let Err(error) = connection.send_reply(qp, &id) {
+        if let Err(error) = connection.send_reply(&inner.param, qp, &id) {
             tracing::info!(%error, "reply not sent");
             // The engine's thread reports this, because the caller must not make an upcall.
             inner.due = Some(Instant::now());
@@ -112,21 +181,21 @@ impl Connection {
         }
     }
 
-    fn new(
-        cm: &Arc<Cm>,
-        qp: &Arc<Qp>,
-        key: Key,
-        remote: Option<SocketAddr>,
-        param: ConnParam,
-        inner: Inner,
-    ) -> Arc<Self> {
+    /// Ends an accepted attempt, on the engine's thread, because the caller must not make an
+    /// upcall.
+    pub(super) fn fail_soon(&self) {
+        let mut inner = lock(&self.inner);
+        inner.due = Some(Instant::now());
+        self.reschedule(&inner);
+    }
+
+    fn new(cm: &Arc<Cm>, qp: &Arc<Qp>, key: Key, is_active: bool, inner: Inner) -> Arc<Self> {
         Arc::new(Self {
             cm: cm.clone(),
             qp: Arc::downgrade(qp),
             token: qp.token,
             key,
-            remote,
-            param,
+            is_active,
             inner: Mutex::new(inner),
             events: UpcallQueue::default(),
         })
@@ -173,7 +242,6 @@ impl Connection {
             "event of the connection manager"
         );
         let transport = self.cm.shared.device.transport;
-        let is_active = self.remote.is_some();
         let mut inner = lock(&self.inner);
         let (event, private_data) = match event.kind {
             RDMA_CM_EVENT_CONNECT_RESPONSE => (Some(Event::Replied), event.private_data),
@@ -192,11 +260,105 @@ impl Connection {
         if let Event::Replied | Event::Established | Event::Refused { .. } = event {
             inner.is_unanswered = false;
         }
-        // On InfiniBand the reply carries the private data, not the confirmation that follows.
-        if is_active && !private_data.is_empty() {
-            inner.private_data = private_data;
-        }
+        let event = self.with_private_data(&mut inner, event, private_data);
         self.advance(&mut inner, event);
+        drop(inner);
+        self.deliver_events();
+    }
+
+    /// Stores the private data for the peer's consumer. On a consumer's socket the Reply has carried
+    /// it, and the device's private data is the proof that the peer has the other end.
+    fn with_private_data(&self, inner: &mut Inner, event: Event, private_data: Vec<u8>) -> Event {
+        let Some(socket) = &inner.socket else {
+            // On InfiniBand the reply carries the private data, not the confirmation that follows.
+            if self.is_active && !private_data.is_empty() {
+                inner.private_data = private_data;
+            }
+            return event;
+        };
+        let is_answer = inner.machine.state() == State::Requesting
+            && matches!(event, Event::Replied | Event::Established);
+        match event {
+            _ if is_answer && !socket.is_proven_by(&private_data) => {
+                tracing::warn!(qp = self.token.0, "another end has answered: no token");
+                Event::Failed
+            }
+            // No consumer receives a request of the device, so none has rejected it.
+            Event::Refused {
+                refusal: Refusal::Consumer,
+                again,
+            } => Event::Refused {
+                refusal: Refusal::Service,
+                again,
+            },
+            event => event,
+        }
+    }
+
+    /// Handles the readiness of the consumer's socket, on the engine's thread.
+    pub(super) fn on_socket(self: &Arc<Self>) {
+        let mut inner = lock(&self.inner);
+        match self.socket_event(&mut inner) {
+            Some(event) => self.advance(&mut inner, event),
+            None => self.reschedule(&inner),
+        }
+        drop(inner);
+        self.deliver_events();
+    }
+
+    fn socket_event(&self, inner: &mut Inner) -> Option<Event> {
+        let state = inner.machine.state();
+        let socket = inner.socket.as_mut()?;
+        match state {
+            State::AwaitingReply => match socket.advance() {
+                Progress::Waiting => None,
+                Progress::Accepted {
+                    contact,
+                    private_data,
+                } => {
+                    inner.remote = Some(contact.reached_from(self.cm.shared.device.address));
+                    inner.param.private_data = contact.token.0.to_vec();
+                    inner.private_data = private_data;
+                    Some(Event::AcceptedOnSocket)
+                }
+                Progress::Refused {
+                    refusal,
+                    private_data,
+                } => {
+                    inner.private_data = private_data;
+                    let again = false;
+                    Some(Event::Refused { refusal, again })
+                }
+            },
+            State::AwaitingRequest if socket.has_ended() => Some(Event::Failed),
+            State::Established | State::Draining => {
+                inner.note_peer_end();
+                None
+            }
+            State::Flushing(_) | State::Lingering | State::Over => None,
+            // The peer's consumer streams again.
+            _ if socket.has_bytes() => Some(Event::Failed),
+            _ => {
+                inner.note_peer_end();
+                None
+            }
+        }
+    }
+
+    /// Handles a request of a device to the service of this connection.
+    pub(super) fn on_device_request(self: &Arc<Self>, id: Id, depth: Depth, private_data: &[u8]) {
+        let mut inner = lock(&self.inner);
+        let is_proven = |socket: &BoundSocket| socket.is_proven_by(private_data);
+        let is_expected = inner.machine.state() == State::AwaitingRequest
+            && inner.socket.as_ref().is_some_and(is_proven);
+        let Some(qp) = self.qp.upgrade().filter(|_| is_expected) else {
+            tracing::warn!(qp = self.token.0, "a request without the token is refused");
+            return;
+        };
+        id.set_key(self.key);
+        inner.id = Some(Arc::new(id));
+        inner.param.depth = agreed(depth, own_depth(&qp), self.cm.shared.device.transport);
+        self.advance(&mut inner, Event::Requested);
         drop(inner);
         self.deliver_events();
     }
@@ -215,11 +377,15 @@ impl Connection {
         if inner.consumers_deadline().is_some_and(|time| time <= now) {
             return Some(Event::TimedOut);
         }
+        if inner.peer_end_due.take_if(|time| *time <= now).is_some() {
+            return Some(Event::Failed);
+        }
         inner.due.filter(|time| *time <= now)?;
         inner.due = None;
         match inner.machine.state() {
             State::Pausing => Some(Event::PauseOver),
-            State::Accepting => Some(Event::Failed),
+            State::AwaitingReply => self.socket_event(inner),
+            State::AwaitingRequest | State::Accepting => Some(Event::Failed),
             State::Draining => self.poll_drained(inner),
             State::Flushing(_) => self.poll_flushed(inner),
             State::Lingering => Some(Event::LingerOver),
@@ -260,6 +426,12 @@ impl Connection {
             Action::ResolveRoute => self.resolve_route(inner),
             Action::Request => self.request(inner),
             Action::Confirm => Some(self.confirm(inner)),
+            Action::Reply => {
+                let (qp, id) = (self.qp.upgrade()?, inner.id.clone()?);
+                let failed = self.send_reply(&inner.param, &qp, &id).err()?;
+                tracing::info!(error = %failed, "reply not sent");
+                Some(Event::Failed)
+            }
             Action::Pause => {
                 inner.due = Some(Instant::now() + retries::PAUSE);
                 None
@@ -293,7 +465,7 @@ impl Connection {
     }
 
     fn resolve_address(self: &Arc<Self>, inner: &mut Inner) -> io::Result<()> {
-        let remote = self.remote.ok_or(io::ErrorKind::NotConnected)?;
+        let remote = inner.remote.ok_or(io::ErrorKind::NotConnected)?;
         let id = self.cm.channel()?.new_id(self.key)?;
         id.resolve_address(self.cm.shared.device.address, remote)?;
         inner.id = Some(Arc::new(id));
@@ -303,7 +475,7 @@ impl Connection {
     fn resolve_route(&self, inner: &Inner) -> Option<Event> {
         let id = inner.id.as_ref()?;
         if id.device_name().as_ref() != Some(&self.cm.shared.device.name) {
-            tracing::info!(remote = ?self.remote, "the route leads through another device");
+            tracing::info!(remote = ?inner.remote, "the route leads through another device");
             return Some(Event::Unresolved);
         }
         let error = id.resolve_route().err()?;
@@ -324,16 +496,16 @@ impl Connection {
         inner.is_unanswered = true;
         if !self.cm.shared.device.transport.blocks() {
             return id
-                .connect(&self.param)
+                .connect(&inner.param)
                 .err()
                 .map(|error| inner.call_refused(&error));
         }
-        let this = self.clone();
+        let (this, param) = (self.clone(), inner.param.clone());
         let job = move || {
             // The attempt may have ended while the call was queued.
             let is_own = |own: &Arc<Id>| Arc::ptr_eq(own, &id);
             let is_due = lock(&this.inner).id.as_ref().is_some_and(is_own);
-            if is_due && let Err(error) = id.connect(&this.param) {
+            if is_due && let Err(error) = id.connect(&param) {
                 let mut inner = lock(&this.inner);
                 let event = inner.call_refused(&error);
                 this.advance(&mut inner, event);
@@ -351,7 +523,7 @@ impl Connection {
     fn confirm(&self, inner: &Inner) -> Event {
         let confirmed = match (self.qp.upgrade(), &inner.id) {
             (Some(qp), Some(id)) => {
-                let requested = self.param.depth;
+                let requested = inner.param.depth;
                 ready::to_run(&qp, id, Depths::Replied { requested }).and_then(|()| id.establish())
             }
             _ => Err(io::ErrorKind::NotConnected.into()),
@@ -365,12 +537,12 @@ impl Connection {
         }
     }
 
-    fn send_reply(&self, qp: &Qp, id: &Id) -> io::Result<()> {
+    fn send_reply(&self, param: &ConnParam, qp: &Qp, id: &Id) -> io::Result<()> {
         ready::to_connect(qp, id)?;
         if !self.cm.shared.device.transport.kernel_confirms() {
-            ready::to_run(qp, id, Depths::Agreed(self.param.depth))?;
+            ready::to_run(qp, id, Depths::Agreed(param.depth))?;
         }
-        id.accept(&self.param)
+        id.accept(param)
     }
 
     fn poll_drained(&self, inner: &mut Inner) -> Option<Event> {
@@ -407,13 +579,20 @@ impl Connection {
         {
             return;
         }
+        let own = inner.socket.as_ref().and_then(BoundSocket::addresses);
+        inner.change_owner(event);
         let address = self.cm.shared.device.address;
         let id = inner.id.as_deref();
+        let local = own
+            .map(|(local, _)| local)
+            .or_else(|| id.and_then(Id::local));
+        let remote = own.map(|(_, remote)| remote);
+        let remote = remote.or_else(|| id.and_then(Id::remote)).or(inner.remote);
         let private_data = std::mem::take(&mut inner.private_data);
         self.events.push(match event {
             ConsumerEvent::Established => ConnectionEvent::Established {
-                local: id.and_then(Id::local).unwrap_or(address),
-                remote: id.and_then(Id::remote).or(self.remote).unwrap_or(address),
+                local: local.unwrap_or(address),
+                remote: remote.unwrap_or(address),
                 private_data,
             },
             ConsumerEvent::PeerRejected => ConnectionEvent::PeerRejected { private_data },
@@ -446,7 +625,7 @@ impl Connection {
     }
 
     fn reschedule(&self, inner: &Inner) {
-        let time = [inner.consumers_deadline(), inner.due]
+        let time = [inner.consumers_deadline(), inner.due, inner.peer_end_due]
             .into_iter()
             .flatten()
             .min();
@@ -461,9 +640,14 @@ impl Connection {
 }
 
 impl Inner {
-    fn new(machine: Machine) -> Self {
+    fn new(machine: Machine, param: ConnParam) -> Self {
         Self {
             machine,
+            remote: None,
+            param,
+            socket: None,
+            listener: None,
+            peer_end_due: None,
             id: None,
             is_unanswered: false,
             deadline: None,
@@ -472,6 +656,30 @@ impl Inner {
             check_interval: CHECK_INTERVALS.0,
             flush_until: Instant::now(),
             private_data: Vec::new(),
+        }
+    }
+
+    /// Changes the owner of the consumer's socket, before the event is delivered: the connection
+    /// keeps the socket, or the consumer owns it again, or it is closed.
+    fn change_owner(&mut self, event: ConsumerEvent) {
+        self.listener = None;
+        if event == ConsumerEvent::Established {
+            if let Some(socket) = &self.socket {
+                socket.keep();
+                self.due = None;
+            }
+            self.note_peer_end();
+        } else {
+            self.socket = None;
+            self.peer_end_due = None;
+        }
+    }
+
+    /// Begins the wait for the device's report, if the peer's end of the socket has ended.
+    fn note_peer_end(&mut self) {
+        let has_ended = self.socket.as_ref().is_some_and(BoundSocket::has_ended);
+        if has_ended && self.peer_end_due.is_none() {
+            self.peer_end_due = Some(Instant::now() + PEER_END);
         }
     }
 

@@ -8,7 +8,6 @@ use rnic::{ListenAddress, RequestInfo, RnicError};
 use verbs_dl::types::*;
 
 use super::id::{CmEvent, Depth, Id, Key};
-use super::request::IbRequest;
 use super::{Cm, Target, lock, refused};
 
 /// The maximum number of attempts to listen on a port that librdmacm chooses. librdmacm chooses a
@@ -16,8 +15,18 @@ use super::{Cm, Target, lock, refused};
 /// then listening fails.
 const ATTEMPTS_MAX: u32 = 16;
 
-/// The function that receives each request with its description.
-type Deliver = Box<dyn Fn(IbRequest, &RequestInfo<'_>) + Send + Sync>;
+/// The function that receives the id and the depths of each request, with its description.
+pub(super) type Deliver = Box<dyn Fn(Id, Depth, &RequestInfo<'_>) + Send + Sync>;
+
+/// A service that listens until this value is dropped. Requests that were delivered stay valid.
+#[derive(Debug)]
+pub struct IbListener(Arc<Listener>);
+
+impl Drop for IbListener {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
 
 /// A service: an id that listens.
 pub(crate) struct Listener {
@@ -32,11 +41,11 @@ rnic::opaque_debug!(Listener { key });
 
 impl Listener {
     /// Listens on a port of the adapter's address and returns the port.
-    pub(crate) fn open(
+    pub(super) fn open(
         cm: &Arc<Cm>,
         address: &ListenAddress,
         deliver: Deliver,
-    ) -> Result<(Arc<Self>, u16), RnicError> {
+    ) -> Result<(IbListener, u16), RnicError> {
         let listener = Arc::new(Self {
             cm: cm.clone(),
             key: cm.new_key(),
@@ -51,7 +60,7 @@ impl Listener {
         loop {
             attempts -= 1;
             match listener.listen(address.port) {
-                Ok(port) => return Ok((listener, port)),
+                Ok(port) => return Ok((IbListener(listener), port)),
                 Err(RnicError::AddressInUse) if attempts > 0 => {}
                 Err(error) => {
                     listener.close();
@@ -72,7 +81,7 @@ impl Listener {
     }
 
     /// Stops listening. Requests that were delivered stay valid; all others are refused.
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         self.is_open.store(false, Ordering::Release);
         self.cm.forget(self.key);
         let id = lock(&self.id).take();
@@ -110,6 +119,6 @@ impl Listener {
             private_data: &private_data[..private_data.len().min(limit)],
             truncated: private_data.len() > limit,
         };
-        (self.deliver)(IbRequest::new(&self.cm, id, depth), &info);
+        (self.deliver)(id, depth, &info);
     }
 }

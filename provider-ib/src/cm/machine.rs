@@ -19,6 +19,10 @@
 //!                                                 Over ◀─ Lingering
 //! ```
 //!
+//! A connection that begins on a consumer's socket ([`super::handshake`]) has one state more at each
+//! end: the connecting end is in `AwaitingReply` before it resolves the address that the Reply
+//! contains, and the accepting end is in `AwaitingRequest` before it is `Accepting`.
+//!
 //! [`Machine::on`] is the only writer of the state. The end of a connection is reported exactly
 //! once: on leaving [`State::Flushing`], when everything posted has completed. The device may need
 //! a long time for that, so the engine's thread does not wait but checks at intervals.
@@ -29,6 +33,8 @@
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
+    /// The Request is being sent over the consumer's socket, or waits for its Reply there.
+    AwaitingReply,
     /// The peer's address is being resolved to a device and a link address.
     ResolvingAddress,
     /// The path to the peer is being resolved.
@@ -38,6 +44,8 @@ pub(crate) enum State {
     Confirming,
     /// The request was refused and will be sent again.
     Pausing,
+    /// The Reply was sent over the consumer's socket, and the peer must connect to the device.
+    AwaitingRequest,
     /// The reply was sent.
     Accepting,
     Established,
@@ -72,6 +80,11 @@ pub(crate) enum Refusal {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
+    /// The peer accepted over the consumer's socket.
+    AcceptedOnSocket,
+    /// The device of the peer, to which this end has replied over the consumer's socket, requests
+    /// the connection.
+    Requested,
     AddressResolved,
     RouteResolved,
     /// The address or the route cannot be resolved.
@@ -139,6 +152,8 @@ pub(crate) enum Action {
     ResolveAddress,
     ResolveRoute,
     Request,
+    /// Answer the request of the peer's device. Ends in [`Event::Failed`] on an error.
+    Reply,
     /// Ready the queue pair and confirm. Ends in [`Event::Established`] or [`Event::Failed`].
     Confirm,
     /// Wait, and then pass [`Event::PauseOver`].
@@ -156,7 +171,8 @@ pub(crate) enum Action {
 }
 
 use Action::{
-    Confirm, Disconnect, Drain, Flush, Linger, Pause, Request, ResolveAddress, ResolveRoute, Retire,
+    Confirm, Disconnect, Drain, Flush, Linger, Pause, Reply, Request, ResolveAddress, ResolveRoute,
+    Retire,
 };
 
 /// The next state and the actions of an event.
@@ -175,6 +191,18 @@ impl Machine {
         Self { state }
     }
 
+    /// Creates the machine of a connection that this end requests over a consumer's socket.
+    pub(crate) fn connect_on_socket() -> Self {
+        let state = State::AwaitingReply;
+        Self { state }
+    }
+
+    /// Creates the machine of a connection whose Request over a consumer's socket was accepted.
+    pub(crate) fn accept_on_socket() -> Self {
+        let state = State::AwaitingRequest;
+        Self { state }
+    }
+
     /// Creates the machine of a connection whose request has been accepted.
     pub(crate) fn accept() -> Self {
         let state = State::Accepting;
@@ -189,7 +217,8 @@ impl Machine {
     pub(crate) fn is_connecting(&self) -> bool {
         matches!(
             self.state,
-            State::ResolvingAddress
+            State::AwaitingReply
+                | State::ResolvingAddress
                 | State::ResolvingRoute
                 | State::Requesting
                 | State::Confirming
@@ -202,12 +231,13 @@ impl Machine {
     pub(crate) fn on(&mut self, event: Event) -> (Option<ConsumerEvent>, &'static [Action]) {
         let before = self.state;
         let (state, actions) = match before {
-            State::ResolvingAddress
+            State::AwaitingReply
+            | State::ResolvingAddress
             | State::ResolvingRoute
             | State::Requesting
             | State::Confirming
             | State::Pausing => connecting(before, event),
-            State::Accepting => accepting(event),
+            State::AwaitingRequest | State::Accepting => accepting(before, event),
             State::Established => established(event),
             State::Draining => draining(event),
             State::Flushing(end) => flushing(end, event),
@@ -244,6 +274,9 @@ fn end(report: ConsumerEvent) -> Step {
 
 fn connecting(state: State, event: Event) -> Step {
     match (state, event) {
+        (State::AwaitingReply, Event::AcceptedOnSocket) => {
+            (State::ResolvingAddress, &[ResolveAddress])
+        }
         (State::ResolvingAddress, Event::AddressResolved) => {
             (State::ResolvingRoute, &[ResolveRoute])
         }
@@ -257,7 +290,10 @@ fn connecting(state: State, event: Event) -> Step {
         (State::ResolvingAddress | State::ResolvingRoute, Event::Unresolved) => {
             abandon(ConsumerEvent::Unreachable)
         }
-        (State::Requesting | State::Confirming, Event::Refused { refusal, .. }) => match refusal {
+        (
+            State::AwaitingReply | State::Requesting | State::Confirming,
+            Event::Refused { refusal, .. },
+        ) => match refusal {
             Refusal::Consumer => abandon(ConsumerEvent::PeerRejected),
             Refusal::Service => abandon(ConsumerEvent::NonPeerRejected),
             Refusal::Unreachable => abandon(ConsumerEvent::Unreachable),
@@ -278,9 +314,10 @@ fn connecting(state: State, event: Event) -> Step {
     }
 }
 
-fn accepting(event: Event) -> Step {
+fn accepting(state: State, event: Event) -> Step {
     match event {
-        Event::Established => (State::Established, &[]),
+        Event::Requested if state == State::AwaitingRequest => (State::Accepting, &[Reply]),
+        Event::Established if state == State::Accepting => (State::Established, &[]),
         Event::Refused { .. }
         | Event::Disconnected { .. }
         | Event::Unresolved
@@ -288,7 +325,10 @@ fn accepting(event: Event) -> Step {
         | Event::Reported { failed: true }
         | Event::DeviceRemoved => abandon(ConsumerEvent::AcceptFailed),
         Event::Disconnect { .. } => abandon(ConsumerEvent::Disconnected),
-        Event::AddressResolved
+        Event::AcceptedOnSocket
+        | Event::Requested
+        | Event::Established
+        | Event::AddressResolved
         | Event::RouteResolved
         | Event::Replied
         | Event::Reported { failed: false }
@@ -296,7 +336,7 @@ fn accepting(event: Event) -> Step {
         | Event::TimedOut
         | Event::Drained
         | Event::Flushed
-        | Event::LingerOver => (State::Accepting, &[]),
+        | Event::LingerOver => (state, &[]),
     }
 }
 

@@ -4,6 +4,9 @@
 //! |---|---|
 //! | `machine` | the states of a connection, without I/O |
 //! | `connection` | the machine with its id and queue pair |
+//! | `bound_socket` | consumers' sockets on which two devices agree to connect |
+//! | `frames` | the frames on such a socket |
+//! | `armed` | consumers' sockets that wait for a Request |
 //! | `listen` | listening services |
 //! | `request` | a peer's request, until it is answered |
 //! | `retries` | the time during which a refused request is sent again |
@@ -33,8 +36,11 @@
 //! The connection, then the queue pair, then the tables of [`Cm`]. No upcall is made under any of
 //! them.
 
+pub(crate) mod armed;
 mod blocking;
+mod bound_socket;
 mod connection;
+mod frames;
 mod id;
 pub(crate) mod listen;
 mod machine;
@@ -47,15 +53,19 @@ mod timers;
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use host::threads::catch_panic;
-use rnic::{AsyncEvent, ConnectParams, NamedAttr, QpToken, Resource, RnicError};
+use rnic::socket::ConsumerSocket;
+use rnic::{
+    AsyncEvent, ConnectParams, NamedAttr, QpToken, Resource, RnicError, SocketFault, net_device,
+};
 use verbs_dl::types::RDMA_CM_EVENT_DEVICE_REMOVAL;
 
+use armed::Armed;
 use blocking::Blocking;
 use connection::{Connection, own_depth};
 use host::locks::lock;
@@ -97,6 +107,9 @@ pub(crate) struct Cm {
 enum Target {
     Connection(Arc<Connection>),
     Listener(Arc<Listener>),
+    /// A consumer's socket that waits for a Request. Only the engine and the clock have events for
+    /// it.
+    Armed(Arc<Armed>),
 }
 
 impl Cm {
@@ -105,9 +118,13 @@ impl Cm {
         let channel = Arc::new(Channel::open(&shared.device.libraries).map_err(refused)?);
         let events = channel.as_fd().as_raw_fd();
         shared.engine.watch(events, Source::Cm)?;
-        let watch = channel.new_watch(WATCH, shared.device.address);
+        let watch = match channel.new_watch(WATCH, shared.device.address) {
+            // A device in software that is never removed, by a library without this port space.
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => None,
+            watch => Some(watch.map_err(refused)?),
+        };
         let cm = Self::new(shared);
-        *lock(&cm.watch) = Some(watch.map_err(refused)?);
+        *lock(&cm.watch) = watch;
         *lock(&cm.channel) = Some(channel);
         Ok(Arc::new(cm))
     }
@@ -160,6 +177,7 @@ impl Cm {
         match target {
             Some(Target::Connection(connection)) => connection.on_cm(event),
             Some(Target::Listener(listener)) => listener.on_cm(event),
+            Some(Target::Armed(_)) => {}
             // The event is for an id that was destroyed meanwhile. The id of a request is dropped
             // with the event, and the peer is refused.
             None => {}
@@ -174,9 +192,21 @@ impl Cm {
                 continue;
             }
             let target = lock(&self.targets).get(&key).cloned();
-            if let Some(Target::Connection(connection)) = target {
-                catch_panic(|| connection.on_time(now));
-            }
+            catch_panic(|| match target {
+                Some(Target::Connection(connection)) => connection.on_time(now),
+                Some(Target::Armed(armed)) => armed.check(),
+                Some(Target::Listener(_)) | None => {}
+            });
+        }
+    }
+
+    /// Handles the readiness of the consumer's socket of this key, on the engine's thread.
+    pub(crate) fn on_socket(&self, key: usize) {
+        let target = lock(&self.targets).get(&Key(key)).cloned();
+        match target {
+            Some(Target::Connection(connection)) => connection.on_socket(),
+            Some(Target::Armed(armed)) => armed.check(),
+            Some(Target::Listener(_)) | None => {}
         }
     }
 
@@ -206,6 +236,7 @@ impl Cm {
             match target {
                 Target::Connection(connection) => connection.on_device_removed(),
                 Target::Listener(listener) => listener.on_device_removed(),
+                Target::Armed(armed) => armed.check(),
             }
         }
         true
@@ -236,6 +267,25 @@ impl Cm {
         })
     }
 
+    /// [`Rnic::connect_socket`](rnic::Rnic::connect_socket).
+    pub(crate) fn connect_socket(
+        self: &Arc<Self>,
+        qp: &Arc<Qp>,
+        number: RawFd,
+        params: &ConnectParams<'_>,
+    ) -> Result<(), SocketFault> {
+        qp.begin_attempt().map_err(|_| SocketFault::QpNotIdle)?;
+        self.take(number)
+            .and_then(|socket| Connection::connect_on_socket(self, qp, socket, params))
+            .inspect_err(|_| qp.abandon_attempt())
+    }
+
+    /// Takes a consumer's socket that is routed through the adapter.
+    fn take(&self, number: RawFd) -> Result<ConsumerSocket, SocketFault> {
+        let adapter = self.shared.device.address.ip();
+        ConsumerSocket::take(number, |local| net_device::routes(adapter, local.ip()))
+    }
+
     /// [`Rnic::disconnect`](rnic::Rnic::disconnect).
     pub(crate) fn disconnect(&self, qp: QpToken, abrupt: bool) {
         if let Some(connection) = self.connection(qp) {
@@ -261,6 +311,13 @@ impl Cm {
 
     fn connection(&self, qp: QpToken) -> Option<Arc<Connection>> {
         lock(&self.connections).get(&qp.0).cloned()
+    }
+
+    fn connection_of_key(&self, key: Key) -> Option<Arc<Connection>> {
+        match lock(&self.targets).get(&key) {
+            Some(Target::Connection(connection)) => Some(connection.clone()),
+            _ => None,
+        }
     }
 
     /// The event channel; an error after the shutdown.

@@ -6,6 +6,7 @@ use verbs_dl::types::*;
 
 use super::id::{Depth, Id};
 use crate::qp::Qp;
+use crate::quirks::Transport;
 
 /// The attributes that verbs define. The kernel's answer may have additional bits of its own, which
 /// drivers refuse.
@@ -75,6 +76,23 @@ pub(super) fn to_run(qp: &Qp, id: &Id, depths: Depths) -> io::Result<()> {
     qp.modify(&mut sending, sending_mask & VERBS_MASK)
 }
 
+/// Returns the agreed depths: no end reads deeper than the other end serves.
+///
+/// A start-up frame of iWARP has 14 bits for a depth (RFC 6581), of which the kernel
+/// reports the lowest 8: 0 may stand for 256. The kernel also reports 0 for a peer that uses MPA
+/// revision 1, which has no field for depths. So a depth of 0 sets no limit on iWARP. If this end
+/// reads from a peer that serves no reads, the peer ends the connection.
+pub(super) fn agreed(requested: Depth, own: Depth, transport: Transport) -> Depth {
+    let lower = |requested: u8, own: u8| match requested {
+        0 if transport == Transport::Iwarp => own,
+        _ => requested.min(own),
+    };
+    Depth {
+        inbound: lower(requested.inbound, own.inbound),
+        outbound: lower(requested.outbound, own.outbound),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,5 +122,22 @@ mod tests {
             let depths = Depths::Replied { requested };
             assert_eq!(depths.of_this_end(reply, 16), expected, "{reply:?}");
         }
+    }
+
+    #[test]
+    fn depths_are_the_minimum_of_both_ends() {
+        for transport in [Transport::InfiniBand, Transport::Iwarp] {
+            let agreed = agreed(depth(4, 16), depth(8, 2), transport);
+            assert_eq!(agreed, depth(4, 2), "{transport:?}");
+        }
+    }
+
+    #[test]
+    fn a_depth_of_0_sets_no_limit_on_iwarp() {
+        let on = |transport| agreed(depth(0, 1), depth(8, 8), transport);
+        assert_eq!(on(Transport::InfiniBand), depth(0, 1));
+        assert_eq!(on(Transport::Iwarp), depth(8, 1));
+        let truncated = agreed(depth(1, 0), depth(8, 8), Transport::Iwarp);
+        assert_eq!(truncated, depth(1, 8));
     }
 }

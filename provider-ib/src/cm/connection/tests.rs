@@ -29,8 +29,8 @@ fn established(reports: &Arc<Reports>, transport: Transport) -> (Arc<Qp>, Arc<Co
     let cm = Arc::new(Cm::new(shared));
     let param = ConnParam::of(&qp, Depth::default(), &[]);
     let key = cm.new_key();
-    let inner = Inner::new(Machine::accept());
-    let connection = Connection::new(&cm, &qp, key, None, param, inner);
+    let inner = Inner::new(Machine::accept(), param);
+    let connection = Connection::new(&cm, &qp, key, false, inner);
     cm.register(key, connection.clone());
     connection.on_cm(event(key, RDMA_CM_EVENT_ESTABLISHED));
     assert_eq!(std::mem::take(&mut *lock(&reports.0)).len(), 1);

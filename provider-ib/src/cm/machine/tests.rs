@@ -12,12 +12,14 @@ const LAST: End = End {
     ..END
 };
 
-const STATES: [State; 12] = [
+const STATES: [State; 14] = [
+    State::AwaitingReply,
     State::ResolvingAddress,
     State::ResolvingRoute,
     State::Requesting,
     State::Confirming,
     State::Pausing,
+    State::AwaitingRequest,
     State::Accepting,
     State::Established,
     State::Draining,
@@ -34,31 +36,33 @@ const fn refused(refusal: Refusal, again: bool) -> Event {
 /// Every event, with one letter for each state, in the order of [`STATES`].
 ///
 /// [`meaning`] returns the step of a letter.
-const TABLE: [(Event, &str); 24] = [
-    (Event::AddressResolved, "r..........."),
-    (Event::RouteResolved, ".q.........."),
-    (Event::Unresolved, "uu...a......"),
-    (Event::Replied, "..c........."),
-    (Event::Established, "..ee.e......"),
-    (refused(Refusal::Consumer, false), "..pp.addx.o."),
-    (refused(Refusal::Service, false), "..nn.addx.o."),
-    (refused(Refusal::Unreachable, false), "..uu.addx.o."),
-    (refused(Refusal::Consumer, true), "..wp.addx.o."),
-    (refused(Refusal::Service, true), "..wn.addx.o."),
-    (refused(Refusal::Unreachable, true), "..wu.addx.o."),
-    (Event::PauseOver, "....s......."),
-    (Event::Disconnected { failed: false }, "..nn.addx.o."),
-    (Event::Disconnected { failed: true }, "..nn.abbx.o."),
-    (Event::Failed, "nnnnnaBB...."),
-    (Event::DeviceRemoved, "uuuuuabbXXo."),
-    (Event::TimedOut, "ttttt......."),
-    (Event::Disconnect { graceful: true }, "ddddddg....."),
-    (Event::Disconnect { graceful: false }, "ddddddDD...."),
-    (Event::Drained, ".......D...."),
-    (Event::Reported { failed: true }, "nnnnnaBB...."),
-    (Event::Reported { failed: false }, "......BB...."),
-    (Event::Flushed, "........lo.."),
-    (Event::LingerOver, "..........o."),
+const TABLE: [(Event, &str); 26] = [
+    (Event::AddressResolved, ".r............"),
+    (Event::RouteResolved, "..q..........."),
+    (Event::Unresolved, ".uu...aa......"),
+    (Event::Replied, "...c.........."),
+    (Event::Established, "...ee..e......"),
+    (refused(Refusal::Consumer, false), "p..pp.aaddx.o."),
+    (refused(Refusal::Service, false), "n..nn.aaddx.o."),
+    (refused(Refusal::Unreachable, false), "u..uu.aaddx.o."),
+    (refused(Refusal::Consumer, true), "p..wp.aaddx.o."),
+    (refused(Refusal::Service, true), "n..wn.aaddx.o."),
+    (refused(Refusal::Unreachable, true), "u..wu.aaddx.o."),
+    (Event::PauseOver, ".....s........"),
+    (Event::Disconnected { failed: false }, "...nn.aaddx.o."),
+    (Event::Disconnected { failed: true }, "...nn.aabbx.o."),
+    (Event::Failed, "nnnnnnaaBB...."),
+    (Event::DeviceRemoved, "uuuuuuaabbXXo."),
+    (Event::TimedOut, "tttttt........"),
+    (Event::Disconnect { graceful: true }, "ddddddddg....."),
+    (Event::Disconnect { graceful: false }, "ddddddddDD...."),
+    (Event::Drained, ".........D...."),
+    (Event::Reported { failed: true }, "nnnnnnaaBB...."),
+    (Event::Reported { failed: false }, "........BB...."),
+    (Event::Flushed, "..........lo.."),
+    (Event::LingerOver, "............o."),
+    (Event::AcceptedOnSocket, "s............."),
+    (Event::Requested, "......v......."),
 ];
 
 /// The result of an event: the next state, the reported event and the actions.
@@ -82,6 +86,7 @@ fn meaning(letter: char, state: State) -> Outcome {
         'c' => quiet(State::Confirming, Confirm),
         'e' => (State::Established, Some(ConsumerEvent::Established), vec![]),
         'w' => (State::Pausing, None, vec![Retire, Pause]),
+        'v' => quiet(State::Accepting, Reply),
         's' => quiet(State::ResolvingAddress, ResolveAddress),
         'g' => quiet(State::Draining, Drain),
         'x' => (State::Flushing(LAST), None, vec![]),
@@ -128,6 +133,8 @@ fn row(event: Event) -> usize {
         Event::Reported { failed } => 21 - usize::from(failed),
         Event::Flushed => 22,
         Event::LingerOver => 23,
+        Event::AcceptedOnSocket => 24,
+        Event::Requested => 25,
     }
 }
 
