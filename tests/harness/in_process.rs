@@ -2,13 +2,15 @@
 
 use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{IA_NAME, SdpTraces, Stage, adapter_line, carrier_params};
+use crate::{
+    IA_NAME, SdpTraces, Stage, adapter_line, carrier_params, device, provider_name, scratch,
+};
 
 /// Makes this process load the staged `libdat2.so.2`, by setting the variable `library`. Writes a
 /// registry with `adapters`, each a name and its parameters, to `file`.
@@ -16,9 +18,13 @@ use crate::{IA_NAME, SdpTraces, Stage, adapter_line, carrier_params};
 /// # Safety
 /// Until this returns, no other thread of the process may read the environment.
 pub unsafe fn load_staged(library: &str, file: &Path, adapters: &[(&str, &str)]) -> Result<()> {
-    let provider = Stage::find()?.provider();
-    let carrier = carrier_params();
+    let provider = Stage::find()?.lib().join(provider_name());
+    let (device, carrier) = (device(), carrier_params());
     let line = |(name, params): &(&str, &str)| {
+        let params = match &device {
+            Some(device) if *name == IA_NAME => device,
+            _ => *params,
+        };
         adapter_line(name, provider.display(), &format!("{params}{carrier}"))
     };
     // SAFETY: the caller guarantees that no other thread reads the environment.
@@ -49,12 +55,6 @@ unsafe fn load_registry(library: &str, file: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// The variable with the `ia_params` of an RDMA device that carries the connections of a suite for
-/// SDP, in place of the software provider.
-const DEVICE_ENV: &str = "SDP_SUITE_DEVICE";
-/// The variable with a directory in place of `tmp`, for a machine on which the build is read-only.
-const TMP_ENV: &str = "SDP_SUITE_TMP";
-
 /// Makes this process load the staged libraries, with one adapter [`IA_NAME`] with `params`, and
 /// write the messages of its SDP connections. All files are in a directory of this process in
 /// `tmp`. An error is a text, because a `static` keeps the result for all tests.
@@ -63,20 +63,12 @@ const TMP_ENV: &str = "SDP_SUITE_TMP";
 /// As for [`load_staged`].
 pub unsafe fn load_staged_sdp(tmp: &str, params: &str) -> Result<SdpTraces, String> {
     let load = || -> Result<SdpTraces> {
-        let tmp = env::var_os(TMP_ENV).map_or_else(|| tmp.into(), PathBuf::from);
-        let dir = tmp.join(format!("sdp-{}", std::process::id()));
+        let dir = scratch(tmp).join(format!("sdp-{}", std::process::id()));
         let traces = SdpTraces::below(&dir)?;
         let (library, file) = ("DAT_LIBRARY", dir.join("dat.conf"));
         // SAFETY: the caller guarantees that no other thread reads the environment.
         unsafe {
-            match env::var(DEVICE_ENV) {
-                Ok(device) => {
-                    let provider = Stage::find()?.lib().join("libdapl-ib.so.2");
-                    let line = adapter_line(IA_NAME, provider.display(), &device);
-                    load_registry(library, &file, &line)?;
-                }
-                Err(_) => load_staged(library, &file, &[(IA_NAME, params)])?,
-            }
+            load_staged(library, &file, &[(IA_NAME, params)])?;
             traces.of_this_process();
         }
         Ok(traces)

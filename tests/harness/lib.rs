@@ -20,6 +20,7 @@
 //! - [`SdpTraces`] checks every SDP message of a test.
 //! - [`TcpMade`] counts the connections of the kernel's TCP, as evidence that a connection was not
 //!   TCP.
+//! - [`device()`] is the RDMA device that carries the connections, in place of the software provider.
 //! - [`let_others_run`] waits until the bytes in transit have been received.
 //! - [`load_staged`] lets a suite call the staged libraries in its own process.
 //! - [`not_run()`] reports that a test could not check its subject on this machine, and
@@ -32,6 +33,7 @@
 mod c_examples;
 mod c_program;
 mod capture;
+mod device;
 pub mod frame_writer;
 mod full;
 mod in_process;
@@ -62,6 +64,7 @@ mod waits;
 pub use c_examples::{c_examples, make_c_examples};
 pub use c_program::CProgram;
 pub use capture::{Capture, CaptureFile, Decoded};
+pub use device::{adapter_address, device, not_over_devices, provider_name, scratch};
 pub use full::is_full;
 pub use in_process::{await_end_of_stack_threads, load_staged, load_staged_sdp};
 pub use intel_mpi::IntelMpi;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::{
-    CProgram, Finished, Program, Registry, Running, SOFTWARE, Sanitizer, StackEnv, Stage, VALGRIND,
+    CProgram, Finished, Program, Registry, Running, Sanitizer, StackEnv, Stage, VALGRIND, device,
+    provider_name,
 };
 
 /// The number of a passed descriptor in the child.
@@ -22,6 +23,10 @@ pub struct Peers {
     pub env: StackEnv,
     program: CProgram,
 }
+
+/// The number of descriptors that librdmacm keeps for the devices that it has used, until the process
+/// ends.
+const OF_DEVICE: i64 = 8;
 
 /// The number of mappings that a process may have at its end in addition to those at its start:
 /// buffers that are kept for the next use, and the arenas of the C library. More mappings are a
@@ -42,7 +47,7 @@ impl Peers {
     /// Makes peers with additional words at the end of the adapter's `dat.conf` line.
     pub fn with_params(params: &str) -> Result<Self> {
         let mut peers = Self::new()?;
-        peers.env.registry = Registry::loopback_with(SOFTWARE, params)?;
+        peers.env.registry = Registry::loopback_with(provider_name(), params)?;
         Ok(peers)
     }
 
@@ -92,7 +97,10 @@ pub fn orderly(running: Running) -> Result<Finished> {
 pub fn orderly_within(running: Running, deadline: Duration) -> Result<Finished> {
     let finished = running.finish(deadline)?.success()?.prints("DONE")?;
     let limits = [
-        ("descriptors", 0),
+        (
+            "descriptors",
+            if device().is_some() { OF_DEVICE } else { 0 },
+        ),
         ("threads", 0),
         ("mappings", MAPPINGS_KEPT),
     ];

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::{adapter_address, device};
+
 /// The time after which a read fails because the peer is silent.
 const READ_TIME: Duration = Duration::from_secs(60);
 
@@ -18,6 +20,19 @@ pub const REQUEST: [u8; 20] = *b"MPA ID Req Frame\x40\x01\x00\x00";
 
 /// The Reply to it.
 pub const REPLY: [u8; 20] = *b"MPA ID Rep Frame\x40\x01\x00\x00";
+
+/// The Request without private data that the provider of the suite delivers: [`REQUEST`], or that of
+/// a device (revision 0xd1, with a token, an address and the transport, which is 2 on siw).
+pub fn request() -> Vec<u8> {
+    let Some(device) = device() else {
+        return REQUEST.to_vec();
+    };
+    let transport = if device.starts_with("siw") { 2 } else { 1 };
+    let mut request = b"MPA ID Req Frame\x00\xd1\x00\x24a token of 128 b".to_vec();
+    request.extend([0; 10]);
+    request.extend([0xff, 0xff, 192, 0, 2, 1, 0, 0, transport, 0]);
+    request
+}
 
 /// A Send of five bytes, `hello`, first of its queue, as an FPDU with a good CRC.
 pub const SEND_HELLO: [u8; 32] = [
@@ -51,9 +66,9 @@ impl RawPeer {
         Self::over(listener.accept()?.0)
     }
 
-    /// Makes both ends of a TCP connection over the loopback interface.
+    /// Makes both ends of a TCP connection over the adapter's address.
     pub fn pair() -> Result<(TcpStream, TcpStream)> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let listener = TcpListener::bind((adapter_address(), 0))?;
         let active = TcpStream::connect(listener.local_addr()?)?;
         Ok((active, listener.accept()?.0))
     }

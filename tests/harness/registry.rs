@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
+use crate::device;
+
 /// The interface adapter of every suite.
 pub const IA_NAME: &str = "iwarp-lo";
 
@@ -35,14 +37,16 @@ pub fn carrier_params() -> &'static str {
 }
 
 impl Registry {
-    /// A registry with [`IA_NAME`] on the loopback interface, served by `library`.
+    /// A registry with [`IA_NAME`] on the loopback interface or the suite's [`device()`](device()),
+    /// served by `library`.
     pub fn loopback(library: &str) -> Result<Self> {
         Self::loopback_with(library, "")
     }
 
     /// Makes a registry with additional words at the end of the adapter's parameters.
     pub fn loopback_with(library: &str, params: &str) -> Result<Self> {
-        let params = format!("lo 0 {params}{}", carrier_params());
+        let adapter = device().unwrap_or_else(|| "lo 0".to_owned());
+        let params = format!("{adapter} {params}{}", carrier_params());
         Self::with_text(&adapter_line(IA_NAME, library, &params))
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::{NetSpace, Program, Registry, SOFTWARE, Stage};
+use crate::{NetSpace, Program, Registry, Stage, device, provider_name};
 
 /// Stage, registry file and network for one test.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl StackEnv {
 
     /// Makes the environment with a stage that was already found.
     pub fn at(stage: Stage) -> Result<Self> {
-        let registry = Registry::loopback(SOFTWARE)?;
+        let registry = Registry::loopback(provider_name())?;
         let net = NetSpace::enter()?;
         Ok(Self::of(stage, registry, net))
     }
@@ -72,6 +72,17 @@ impl StackEnv {
             .env("DAT_OVERRIDE", registry)
             .env_remove("LD_PRELOAD");
         match &self.library_path {
+            // The libraries of a device are those of the suite's own process.
+            Some(path) if device().is_some() => {
+                let inherited = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+                let mut paths = vec![path.clone()];
+                paths.extend(std::env::split_paths(&inherited));
+                // Neither path has the separator in its name, or the suite would not have started.
+                program.env(
+                    "LD_LIBRARY_PATH",
+                    std::env::join_paths(paths).unwrap_or_default(),
+                )
+            }
             Some(path) => program.env("LD_LIBRARY_PATH", path),
             // A name without a directory is searched by the loader alone.
             None => program

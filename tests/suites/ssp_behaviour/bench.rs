@@ -3,9 +3,8 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{OwnedFd, RawFd};
-use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -15,14 +14,14 @@ use dat_api::{
     ConnectError, ConnectFailure, ConnectionKind, Cr, Ep, EpAttr, EpEvds, EpState, Evd, EvdFlags,
     Ia, Pz, SocketRefused, Ssp,
 };
-use stack_tests::{IA_NAME, load_staged};
+use stack_tests::{IA_NAME, adapter_address, load_staged, scratch};
 
 /// The time limit of every event.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Makes this process use the staged libraries, once. `Err` is the reason why they are missing.
 static LIBRARIES: LazyLock<Result<(), String>> = LazyLock::new(|| {
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ssp_behaviour.conf");
+    let file = scratch(env!("CARGO_TARGET_TMPDIR")).join("ssp_behaviour.conf");
     // SAFETY: every test opens an adapter through `Node::new` first, which waits for this. Until
     // then no thread of this process runs code that reads the environment.
     let loaded = unsafe { load_staged(dat_api::LIBRARY_ENV, &file, &[(IA_NAME, "lo 0")]) };
@@ -107,9 +106,9 @@ impl Node {
     }
 }
 
-/// Both ends of a TCP connection over the loopback interface, whose reads time out at the deadline.
+/// Both ends of a TCP connection over the adapter's address, whose reads time out at the deadline.
 pub(crate) fn pair() -> Result<(TcpStream, TcpStream)> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let listener = TcpListener::bind((adapter_address(), 0))?;
     pair_over(&listener)
 }
 

@@ -127,7 +127,8 @@ fn read_depths_that_the_consumer_set_are_unchanged() -> Result<()> {
 #[test]
 fn default_read_depths_suit_every_peer() -> Result<()> {
     let node = Node::new()?;
-    for peers_depth in [None, Some(0), Some(1), Some(128)] {
+    let most = node.ia.attr()?.max_rdma_read_per_ep_in.min(128);
+    for peers_depth in [None, Some(0), Some(1), Some(most)] {
         for default_asks in [true, false] {
             let other = match peers_depth {
                 None => node.ep()?,

@@ -1,5 +1,6 @@
 //! The socket itself while a connection uses it, and when the connection ends (3.1.1.3, 3.1.4.3).
 
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
@@ -10,11 +11,12 @@ use dat_api::{ConnectionKind, Ep, Ssp};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use socket2::SockRef;
-use stack_tests::raw::{REPLY, REQUEST, RawPeer};
-use stack_tests::{NetSpace, available, not_run, until};
+use stack_tests::raw::{REPLY, REQUEST, RawPeer, request};
+use stack_tests::{NetSpace, adapter_address, available, device, not_over_devices, not_run, until};
 
 use super::bench::{
-    DEADLINE, Node, accept, connect, failure, identity, pair, pair_over, refused, stream_both_ways,
+    DEADLINE, Node, accept, connect, expect_bytes, failure, identity, pair, pair_over, refused,
+    stream_both_ways,
 };
 
 /// Options that a consumer may have chosen, as the system reports them.
@@ -160,6 +162,67 @@ fn the_connection_runs_over_the_very_socket_and_its_route() -> Result<()> {
     Ok(())
 }
 
+/// The reason why a raw peer cannot be connected over a device.
+const NO_RAW_DEVICE: &str = "the peer of this test has a socket only";
+
+#[test]
+fn a_connection_whose_socket_has_ended_ends_and_releases_its_sockets() -> Result<()> {
+    let node = Node::new()?;
+    let (active, passive) = pair()?;
+    let numbers = [active.as_raw_fd(), passive.as_raw_fd()];
+    let before = numbers.map(identity);
+    let socket = passive.try_clone()?;
+    let (asker, ep) = connect(&node, (active, passive))?;
+    // Nothing but the socket shows that the peer has died.
+    socket.shutdown(std::net::Shutdown::Both)?;
+    drop(socket);
+    asker.wait_disconnected(Some(DEADLINE))?;
+    ep.wait_disconnected(Some(DEADLINE))?;
+    until!(
+        numbers
+            .iter()
+            .zip(&before)
+            .all(|(number, before)| identity(*number) != *before),
+        "the sockets are not released"
+    );
+    Ok(())
+}
+
+/// A Request of revision 2 that asks to send the first FPDU itself as a Write of zero bytes, with
+/// depths of 1 (RFC 6581 section 9.1).
+const PEER_TO_PEER_REQUEST: [u8; 24] = *b"MPA ID Req Frame\x50\x02\x00\x04\x80\x01\x80\x01";
+
+#[test]
+fn an_accept_that_the_peer_does_not_complete_returns_the_socket() -> Result<()> {
+    let node = Node::new()?;
+    // The peer ends, or its consumer streams again.
+    for bytes in [None, Some(b"never mind")] {
+        let (mut peer, passive) = pair()?;
+        let ep = node.ep()?;
+        let ssp = node.arm(passive, &ep)?;
+        // A device's connection is never established by the Reply alone.
+        match device() {
+            Some(_) => peer.write_all(&request())?,
+            None => peer.write_all(&PEER_TO_PEER_REQUEST)?,
+        }
+        accept(ssp.wait_request(Some(DEADLINE))?)?;
+        let mut reply = [0; 20];
+        peer.read_exact(&mut reply)?;
+        ensure!(reply.starts_with(b"MPA ID Rep Frame"), "{reply:?}");
+        let mut rest = vec![0; usize::from(u16::from_be_bytes([reply[18], reply[19]]))];
+        peer.read_exact(&mut rest)?;
+        match bytes {
+            Some(bytes) if device().is_some() => peer.write_all(bytes)?,
+            _ => peer.shutdown(std::net::Shutdown::Write)?,
+        }
+        let (socket, _) = failure(&ep, ConnectionKind::AcceptCompletionError)?;
+        if let Some(bytes) = bytes.filter(|_| device().is_some()) {
+            expect_bytes(&socket, bytes)?;
+        }
+    }
+    Ok(())
+}
+
 /// A connection whose active end is a raw peer.
 fn connected_to_raw(
     node: &Node,
@@ -177,6 +240,9 @@ fn connected_to_raw(
 
 #[test]
 fn a_broken_connection_releases_its_socket_promptly() -> Result<()> {
+    if not_over_devices(NO_RAW_DEVICE) {
+        return Ok(());
+    }
     let node = Node::new()?;
     for reset in [false, true] {
         let (active, passive) = pair()?;
@@ -196,6 +262,9 @@ fn a_broken_connection_releases_its_socket_promptly() -> Result<()> {
 
 #[test]
 fn the_peer_of_a_destroyed_endpoint_sees_the_end_of_the_stream() -> Result<()> {
+    if not_over_devices(NO_RAW_DEVICE) {
+        return Ok(());
+    }
     let node = Node::new()?;
     let (mut peer, ep) = connected_to_raw(&node, pair()?)?;
     drop(ep);
@@ -238,6 +307,10 @@ fn a_socket_that_is_not_routed_through_the_adapter_is_an_invalid_state_and_stays
 
 #[test]
 fn an_unreachable_peer_is_reported_and_the_socket_is_returned() -> Result<()> {
+    if !adapter_address().is_loopback() {
+        not_run("the device stays up, because other tests use it");
+        return Ok(());
+    }
     let node = Node::new()?;
     let NetSpace::Own = NetSpace::enter()? else {
         not_run("network namespaces are refused, and the machine's own loopback stays up");

@@ -9,7 +9,7 @@ use std::ptr;
 use anyhow::{Result, ensure};
 use dat_api::abi::*;
 use dat_api::{EpState, Evd, EvdFlags, Event, Ssp, SspState};
-use stack_tests::raw::{REQUEST, RawPeer};
+use stack_tests::raw::{RawPeer, request};
 use stack_tests::until;
 
 use super::bench::{DEADLINE, Node, accept, expect_bytes, pair};
@@ -23,7 +23,7 @@ fn a_request_at_the_last_byte_of_the_final_message_is_always_received() -> Resul
         let (asker, socket) = pair()?;
         let asker = std::thread::spawn(move || -> Result<TcpStream> {
             expect_bytes(&asker, FINAL_MESSAGE)?;
-            (&asker).write_all(&REQUEST)?;
+            (&asker).write_all(&request())?;
             Ok(asker)
         });
         let ep = node.ep()?;
@@ -44,7 +44,7 @@ fn a_final_message_larger_than_the_socket_buffer_is_sent_completely() -> Result<
     socket.set_nonblocking(true)?;
     let peer = std::thread::spawn(move || -> Result<TcpStream> {
         expect_bytes(&peer, &expected)?;
-        (&peer).write_all(&REQUEST)?;
+        (&peer).write_all(&request())?;
         Ok(peer)
     });
     let ep = node.ep()?;
@@ -109,7 +109,7 @@ fn many_threads_may_create_query_and_free_at_once() -> Result<()> {
                 let ep = node.ep()?;
                 let ssp = Ssp::create(socket, &ep, &requests, b"")?;
                 if round % 2 == 0 {
-                    peer.write_all(&REQUEST)?;
+                    peer.write_all(&request())?;
                     ssp.wait_request(Some(DEADLINE))?.reject(b"")?;
                     ensure!(ssp.state()? == SspState::NonOperational);
                 } else {

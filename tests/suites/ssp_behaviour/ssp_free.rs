@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use anyhow::{Result, ensure};
 use dat_api::{ConnectionKind, EpState, Event, SspState};
-use stack_tests::raw::REQUEST;
+use stack_tests::raw::request;
 use stack_tests::until;
 
 use super::bench::{DEADLINE, Node, failure, pair, stream_both_ways};
@@ -17,7 +17,7 @@ fn a_request_during_the_free_is_either_delivered_or_left_unread() -> Result<()> 
     let (mut reported, mut left) = (0, 0);
     for round in 0_u64..200 {
         let (mut peer, ep, ssp) = node.armed()?;
-        peer.write_all(&REQUEST)?;
+        peer.write_all(&request())?;
         // The delay spreads the free over the time that a request takes.
         (0..round * 50).for_each(|_| std::hint::spin_loop());
         match ssp.free()? {
@@ -49,7 +49,7 @@ fn a_request_during_the_free_is_either_delivered_or_left_unread() -> Result<()> 
 /// Checks that the request is either still in the socket, or was read and rejected, and that the
 /// stream is intact.
 fn expect_unanswered_or_rejected(peer: &TcpStream, socket: &TcpStream) -> Result<()> {
-    let mut front = [0; REQUEST.len()];
+    let mut front = vec![0; request().len()];
     socket.set_nonblocking(true)?;
     let there = match (&mut &*socket).read(&mut front) {
         Ok(len) => len,
@@ -60,7 +60,7 @@ fn expect_unanswered_or_rejected(peer: &TcpStream, socket: &TcpStream) -> Result
     if there == 0 {
         expect_reject(peer)?;
     } else {
-        ensure!(front[..there] == REQUEST[..there], "{front:?}");
+        ensure!(front[..there] == request()[..there], "{front:?}");
     }
     stream_both_ways(peer, socket)
 }
@@ -78,7 +78,7 @@ fn expect_reject(mut peer: &TcpStream) -> Result<()> {
 fn an_unanswered_request_is_rejected() -> Result<()> {
     let node = Node::new()?;
     let (mut peer, _ep, ssp) = node.armed()?;
-    peer.write_all(&REQUEST)?;
+    peer.write_all(&request())?;
     let request = ssp.wait_request(Some(DEADLINE))?;
     drop(request);
     expect_reject(&peer)
@@ -88,7 +88,7 @@ fn an_unanswered_request_is_rejected() -> Result<()> {
 fn a_request_of_a_closed_adapter_is_rejected() -> Result<()> {
     let node = Node::new()?;
     let (mut peer, ep, ssp) = node.armed()?;
-    peer.write_all(&REQUEST)?;
+    peer.write_all(&request())?;
     until!(ssp.state()? == SspState::NonOperational, "no request");
     // The event has not been read; all open objects are freed with the adapter.
     ensure!(ia_close(&node.ia).is_success());

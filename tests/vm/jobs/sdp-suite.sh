@@ -4,11 +4,11 @@
 # connect over a TCP socket, which needs the software provider, and those that take too long here.
 suite=$(ls -t "$DAT_STAGE"/../debug/deps/sdp-* 2> /dev/null | grep -v '\.d$' | head -1)
 [ -n "$suite" ] || { echo "NOT RUN: the suite sdp is not built"; exit; }
-export SDP_SUITE_TMP=/tmp/sdp-suite LD_LIBRARY_PATH=$DAT_STAGE/lib
+export STACK_TESTS_TMP=/tmp/sdp-suite LD_LIBRARY_PATH=$DAT_STAGE/lib
 # The long forms of the tests would take hours here.
 full=$STACK_TESTS_FULL
 unset STACK_TESTS_FULL
-mkdir -p "$SDP_SUITE_TMP"
+mkdir -p "$STACK_TESTS_TMP"
 left_out='^(offloaded::.*|long_stream::.*|unusual_ends::a_direct_read_without_an_answer_ends_with_its_connection
 unusual_ends::a_peer_behind_a_slow_link_receives_all_of_a_closed_socket|connections_are_made_and_closed
 every_byte_of_an_uncopied_write_is_received)$'
@@ -20,10 +20,10 @@ trials=0 failed=0
 
 trial() {
     trials=$((trials + 1))
-    SDP_SUITE_DEVICE="$1 0" timeout 300 "$suite" --exact "$2" > "$SDP_SUITE_TMP/said" 2>&1 && return
+    STACK_TESTS_DEVICE="$1 0" timeout 300 "$suite" --exact "$2" > "$STACK_TESTS_TMP/said" 2>&1 && return
     failed=$((failed + 1))
     echo "FAILED $2 on $1"
-    cat "$SDP_SUITE_TMP/said"
+    cat "$STACK_TESTS_TMP/said"
 }
 
 for name in $("$suite" --list --format terse | sed -n 's/: test$//p' | grep -vE "$left_out"); do
