@@ -126,7 +126,7 @@ pub(crate) fn create(context: *mut ibv_context) -> Result<*mut ibv_comp_channel,
     });
     let c = ibv_comp_channel {
         context,
-        fd: channel.events.descriptor(),
+        fd: channel.events.descriptor()?,
         refcnt: 0,
     };
     Ok(ChannelObject::create(c, channel))
@@ -153,8 +153,11 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(
     if unsafe { ChannelObject::own(channel) }.users.exist() {
         return Errno::BUSY.raw_os_error();
     }
-    // SAFETY: the program does not use the channel after this call.
-    unsafe { ChannelObject::destroy(channel) };
+    // SAFETY: the program does not use the channel after this call, and its descriptor is open.
+    unsafe {
+        libc::close((*channel).fd);
+        ChannelObject::destroy(channel);
+    }
     0
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Fault> {
     let mut context = ibv_context {
         device,
         cmd_fd: commands.as_raw_fd(),
-        async_fd: adapter.events.reported.descriptor(),
+        async_fd: adapter.events.reported.descriptor()?,
         num_comp_vectors: VECTORS,
         abi_compat: IS_EXTENDED,
         ..ibv_context::default()
@@ -367,6 +367,7 @@ mod exported {
             // No upcall follows, so that the next lines drop the adapter.
             adapter.rnic.shutdown();
             libc::close((*context).cmd_fd);
+            libc::close((*context).async_fd);
             let whole = context.byte_sub(std::mem::offset_of!(VerbsContext, context));
             ContextObject::destroy(whole.cast());
         }

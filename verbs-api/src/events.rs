@@ -1,9 +1,10 @@
 //! A queue of events behind a descriptor that a program polls.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, IntoRawFd, RawFd};
 use std::sync::Mutex;
 
+use host::descriptors::{OwnDescriptor, out_of_the_way};
 use host::locks::lock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
@@ -11,22 +12,29 @@ use rustix::io::Errno;
 
 /// Events for the program. The descriptor is readable while the queue is not empty, so that the
 /// program may poll it, add it to an epoll set, or make it non-blocking.
+///
+/// The program's number is in the structure of the C header alone. A program may move the descriptor
+/// to another number and store that number there, as with rdma-core, so this library uses a
+/// duplicate.
 #[derive(Debug)]
 pub(crate) struct EventQueue<T> {
-    readable: OwnedFd,
+    readable: OwnDescriptor,
     events: Mutex<VecDeque<T>>,
 }
 
 impl<T> EventQueue<T> {
     pub(crate) fn new() -> Result<Self, Errno> {
         Ok(Self {
-            readable: eventfd(0, EventfdFlags::CLOEXEC)?,
+            readable: out_of_the_way(eventfd(0, EventfdFlags::CLOEXEC)?),
             events: Mutex::default(),
         })
     }
 
-    pub(crate) fn descriptor(&self) -> RawFd {
-        self.readable.as_raw_fd()
+    /// Creates the descriptor of the program, which is closed by its number in the structure of the
+    /// C header.
+    pub(crate) fn descriptor(&self) -> Result<RawFd, Errno> {
+        let descriptor = rustix::io::fcntl_dupfd_cloexec(&self.readable, 0)?;
+        Ok(descriptor.into_raw_fd())
     }
 
     pub(crate) fn push(&self, event: T) {
@@ -105,6 +113,8 @@ impl<T> EventQueue<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{FromRawFd, OwnedFd};
+
     use rustix::fs::fcntl_setfl;
 
     use super::*;
@@ -128,6 +138,16 @@ mod tests {
         assert!(is_readable(&queue));
         assert_eq!(queue.next(), Ok(2));
         assert!(!is_readable(&queue));
+    }
+
+    #[test]
+    fn a_program_may_move_the_descriptor() {
+        let queue = EventQueue::new().unwrap();
+        // SAFETY: the queue has just returned the number, and nothing else closes it.
+        let number = unsafe { OwnedFd::from_raw_fd(queue.descriptor().unwrap()) };
+        drop(number);
+        queue.push(1);
+        assert_eq!(queue.next(), Ok(1));
     }
 
     #[test]

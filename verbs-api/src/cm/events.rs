@@ -75,7 +75,7 @@ fn received(channel: *mut rdma_event_channel, event: Event) -> *mut rdma_cm_even
 pub(crate) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     let create = || -> Result<_, Fault> {
         let channel = Arc::new(Channel::new()?);
-        let fd = channel.descriptor();
+        let fd = channel.descriptor()?;
         Ok(ChannelObject::create(rdma_event_channel { fd }, channel))
     };
     fault::pointer(create())
@@ -100,8 +100,12 @@ pub(crate) unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_ev
         && let Some(oldest) = destroyed.pop_front()
     {
         let oldest = std::ptr::with_exposed_provenance_mut(oldest);
-        // SAFETY: the program has destroyed the channel long ago.
-        unsafe { ChannelObject::destroy(oldest) };
+        let oldest: *mut rdma_event_channel = oldest;
+        // SAFETY: the program has destroyed the channel long ago, and its descriptor is open.
+        unsafe {
+            libc::close((*oldest).fd);
+            ChannelObject::destroy(oldest);
+        }
     }
 }
 
