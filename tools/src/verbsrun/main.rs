@@ -19,8 +19,12 @@ use tool_args::verbsrun::Args;
 
 const LIBRARY: &str = "libibverbs.so.1";
 
-/// The variable that the loader reads.
+/// The library that shows device files to programs that check for them.
+const DEVICE_FILES: &str = "libverbs-devices.so";
+
+/// The variables that the loader reads.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+const PRELOAD: &str = "LD_PRELOAD";
 
 /// The places of the libraries below a directory of libraries: those of a package, and those of the
 /// stage.
@@ -55,7 +59,11 @@ fn run(args: &Args) -> Result<ExitCode> {
         eprintln!("verbsrun: warning: {program} runs without the libraries, because {why}");
     }
     let path = launch::listed_first(&directory, host::environment::variable(LIBRARY_PATH), b":;")?;
+    let device_files = directory.join(DEVICE_FILES);
+    let preload = host::environment::variable(PRELOAD);
+    let preload = launch::listed_first(&device_files, preload, b": ")?;
     let mut command = Command::new(program);
     command.args(rest).env(LIBRARY_PATH, path);
+    command.env(PRELOAD, preload);
     Ok(launch::execute(&mut command, "verbsrun"))
 }

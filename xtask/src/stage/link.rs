@@ -67,6 +67,30 @@ pub(super) fn rdmacm_library(workspace: &Workspace, verbs: &Path) -> Result<Path
     Ok(library)
 }
 
+/// Compiles `libverbs-devices.so`, which `verbsrun` loads in front of the C library.
+pub(super) fn devices_library(workspace: &Workspace, verbs: &Path) -> Result<PathBuf> {
+    let library = workspace.target().join("release/libverbs-devices.so");
+    let source = verbs.join("devices.c");
+    if is_newer(&library, &[&source]) {
+        return Ok(library);
+    }
+    let mut arguments = [
+        "-shared",
+        "-fPIC",
+        "-O2",
+        "-fvisibility=hidden",
+        "-Wl,-soname,libverbs-devices.so",
+        "-Wl,-z,now",
+        "-Wl,-z,relro",
+        "-o",
+    ]
+    .map(String::from)
+    .to_vec();
+    arguments.extend([&library, &source].map(|path| path.display().to_string()));
+    compile(&arguments)?;
+    Ok(library)
+}
+
 /// Links a library with the recipe next to its `map`. `names` are its symbols, from `list`.
 fn link(
     workspace: &Workspace,

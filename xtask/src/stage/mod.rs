@@ -2,7 +2,7 @@
 //!
 //! - `build.rs` runs cargo and parses the paths of the built files.
 //! - `link.rs` links `libdat2.so.2.0.0`, `libibverbs.so.1`, `libitapi.so.2` and `libsdp-dat.so.1`
-//!   from static libraries, and compiles `librdmacm.so.1`.
+//!   from static libraries, and compiles `librdmacm.so.1` and `libverbs-devices.so`.
 //! - `layout.rs` puts files into place, each by renaming a finished copy over the old one, so that
 //!   a running program keeps the library it has mapped.
 //! - `manifest.rs` is the list of the staged files.
@@ -149,6 +149,9 @@ fn stage_verbs(workspace: &Workspace, archive: &Path, stage: &mut layout::Layout
     let library = stage.file(&linked, "lib/verbs/librdmacm.so.1")?;
     exports::check_loading(&library, "librdmacm.so.1")?;
     let filters = exports::check_versions(&library, &verbs.join("librdmacm.map"))?;
+    let devices = link::devices_library(workspace, &verbs);
+    let devices = devices.context("linking libverbs-devices.so")?;
+    stage.file(&devices, "lib/verbs/libverbs-devices.so")?;
     Ok(exports + filters)
 }
 
