@@ -6,17 +6,20 @@
 //! | `STACK_TESTS_ADDRESS` | the address of the device; the loopback address if it is not set |
 //! | `STACK_TESTS_TMP` | a directory for files, on a machine on which the build is read-only |
 //!
-//! The process of the suite must find `libibverbs.so.1` and `librdmacm.so.1`, those of the system or
-//! the staged ones.
+//! The process of the suite must find `libibverbs.so.1` and `librdmacm.so.1`, those of the system
+//! or the staged ones.
 
 use std::env;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use crate::{SOFTWARE, not_run};
+use crate::not_run;
 
 /// The provider of devices, as the staged `libdat2` finds it.
 const DEVICES: &str = "libdapl-ib.so.2";
+
+/// The provider of the software adapters, as the staged `libdat2` finds it.
+pub const SOFTWARE: &str = "libdapl-iwarp.so.2";
 
 /// The `ia_params` of the device; `None` for the software provider.
 pub fn device() -> Option<String> {

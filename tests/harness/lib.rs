@@ -20,7 +20,8 @@
 //! - [`SdpTraces`] checks every SDP message of a test.
 //! - [`TcpMade`] counts the connections of the kernel's TCP, as evidence that a connection was not
 //!   TCP.
-//! - [`device()`] is the RDMA device that carries the connections, in place of the software provider.
+//! - [`device()`] is the RDMA device that carries the connections, in place of the software
+//!   provider.
 //! - [`let_others_run`] waits until the bytes in transit have been received.
 //! - [`load_staged`] lets a suite call the staged libraries in its own process.
 //! - [`not_run()`] reports that a test could not check its subject on this machine, and
@@ -64,7 +65,7 @@ mod waits;
 pub use c_examples::{c_examples, make_c_examples};
 pub use c_program::CProgram;
 pub use capture::{Capture, CaptureFile, Decoded};
-pub use device::{adapter_address, device, not_over_devices, provider_name, scratch};
+pub use device::{SOFTWARE, adapter_address, device, not_over_devices, provider_name, scratch};
 pub use full::is_full;
 pub use in_process::{await_end_of_stack_threads, load_staged, load_staged_sdp};
 pub use intel_mpi::IntelMpi;
@@ -73,7 +74,7 @@ pub use not_run::not_run;
 pub use ops_run::{Offload, OffloadProtocol, OpsRun};
 pub use peers::{DEADLINE, PASSED_FD, Peers, keeps_at_most, orderly, orderly_within};
 pub use program::Program;
-pub use registry::{IA_NAME, Registry, SOFTWARE, adapter_line, carrier_params};
+pub use registry::{IA_NAME, Registry, adapter_line, carrier_params};
 pub use relay::{Pace, relay};
 pub use running::{Echo, Finished, Running};
 pub use sanitizer::{Sanitizer, VALGRIND};

@@ -24,8 +24,8 @@ pub struct Peers {
     program: CProgram,
 }
 
-/// The number of descriptors that librdmacm keeps for the devices that it has used, until the process
-/// ends.
+/// The number of descriptors that librdmacm keeps for the devices that it has used, until the
+/// process ends.
 const OF_DEVICE: i64 = 8;
 
 /// The number of mappings that a process may have at its end in addition to those at its start:

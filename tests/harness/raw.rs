@@ -21,8 +21,8 @@ pub const REQUEST: [u8; 20] = *b"MPA ID Req Frame\x40\x01\x00\x00";
 /// The Reply to it.
 pub const REPLY: [u8; 20] = *b"MPA ID Rep Frame\x40\x01\x00\x00";
 
-/// The Request without private data that the provider of the suite delivers: [`REQUEST`], or that of
-/// a device (revision 0xd1, with a token, an address and the transport, which is 2 on siw).
+/// The Request without private data that the provider of the suite delivers: [`REQUEST`], or that
+/// of a device (revision 0xd1, with a token, an address and the transport, which is 2 on siw).
 pub fn request() -> Vec<u8> {
     let Some(device) = device() else {
         return REQUEST.to_vec();

@@ -19,9 +19,6 @@ pub struct Registry {
     file: PathBuf,
 }
 
-/// The provider of the software adapters, as the staged `libdat2` finds it.
-pub const SOFTWARE: &str = "libdapl-iwarp.so.2";
-
 /// The registry's line of the adapter `name`.
 pub fn adapter_line(name: &str, library: impl Display, params: &str) -> String {
     format!("{name} u2.0 nonthreadsafe default {library} dat-rs.1.0 \"{params}\" \"\"\n")

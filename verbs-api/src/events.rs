@@ -13,9 +13,9 @@ use rustix::io::Errno;
 /// Events for the program. The descriptor is readable while the queue is not empty, so that the
 /// program may poll it, add it to an epoll set, or make it non-blocking.
 ///
-/// The program's number is in the structure of the C header alone. A program may move the descriptor
-/// to another number and store that number there, as with rdma-core, so this library uses a
-/// duplicate.
+/// The program's number is in the structure of the C header alone. A program may move the
+/// descriptor to another number and store that number there, as with rdma-core, so this library
+/// uses a duplicate.
 #[derive(Debug)]
 pub(crate) struct EventQueue<T> {
     readable: OwnDescriptor,

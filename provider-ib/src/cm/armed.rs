@@ -157,8 +157,8 @@ impl Armed {
         self.cm.forget(self.key);
     }
 
-    /// Checks the front of the stream and the device, on the engine's thread, and delivers the event
-    /// once the result is final.
+    /// Checks the front of the stream and the device, on the engine's thread, and delivers the
+    /// event once the result is final.
     pub(super) fn check(&self) {
         let mut state = lock(&self.state);
         if state.is_held {

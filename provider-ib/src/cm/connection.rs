@@ -108,8 +108,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins to connect on a consumer's socket. The engine's thread sends the Request, so that each
-    /// outcome is an event.
+    /// Begins to connect on a consumer's socket. The engine's thread sends the Request, so that
+    /// each outcome is an event.
     pub(super) fn connect_on_socket(
         cm: &Arc<Cm>,
         qp: &Arc<Qp>,
@@ -266,8 +266,8 @@ impl Connection {
         self.deliver_events();
     }
 
-    /// Stores the private data for the peer's consumer. On a consumer's socket the Reply has carried
-    /// it, and the device's private data is the proof that the peer has the other end.
+    /// Stores the private data for the peer's consumer. On a consumer's socket the Reply has
+    /// carried it, and the device's private data is the proof that the peer has the other end.
     fn with_private_data(&self, inner: &mut Inner, event: Event, private_data: Vec<u8>) -> Event {
         let Some(socket) = &inner.socket else {
             // On InfiniBand the reply carries the private data, not the confirmation that follows.

@@ -19,8 +19,8 @@
 //!                                                 Over ◀─ Lingering
 //! ```
 //!
-//! A connection that begins on a consumer's socket ([`super::handshake`]) has one state more at each
-//! end: the connecting end is in `AwaitingReply` before it resolves the address that the Reply
+//! A connection that begins on a consumer's socket ([`super::handshake`]) has one state more at
+//! each end: the connecting end is in `AwaitingReply` before it resolves the address that the Reply
 //! contains, and the accepting end is in `AwaitingRequest` before it is `Accepting`.
 //!
 //! [`Machine::on`] is the only writer of the state. The end of a connection is reported exactly

@@ -134,8 +134,8 @@ pub enum Unsent {
     Failed,
 }
 
-/// Sends all bytes of a start-up frame or a final streaming message. The socket is nearly empty, so one call is nearly always
-/// enough. Without a `patience` there is no time limit.
+/// Sends all bytes of a start-up frame or a final streaming message. The socket is nearly empty, so
+/// one call is nearly always enough. Without a `patience` there is no time limit.
 pub fn send_whole(fd: impl AsFd, bytes: &[u8], patience: Option<Duration>) -> Result<(), Unsent> {
     let fd = fd.as_fd();
     let deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
