@@ -21,17 +21,17 @@
 //! before its event is reported, at the position after the last frame: the consumers stream again.
 //!
 //! * A peer that does not know these frames reads 20 bytes that begin with `MPA ID Req Frame` and
-//! the revision 0xd1, a contact of 36 bytes, and the private data. An implementation of MPA refuses
-//! the revision: a service point of the software provider reports its socket down, and the frame
-//! stays unread. Conversely, this provider reports an MPA Request, or a Request of an adapter that
-//! cannot be connected with this one, as a socket that is down, and does not read it: a service
-//! point of another adapter on the same socket can serve it. * Until the connection is established,
-//! each byte on the socket after the frames means that the peer has given up: its consumer streams
-//! again. The attempt ends at once. * The peer's end of the socket ends when its connection ends,
-//! which the device reports too. If the device does not do so within [`PEER_END`], the peer has
-//! died, and the connection breaks. The socket has no other use then, and is closed when the
-//! connection ends. * An accepting end whose peer's device does not connect within twice
-//! `mpa_timeout_ms` fails.
+//!   the revision 0xd1, a contact of 36 bytes, and the private data. An implementation of MPA
+//!   refuses the revision: a service point of the software provider reports its socket down, and
+//!   the frame stays unread. Conversely, this provider reports an MPA Request, or a Request of an
+//!   adapter that cannot be connected with this one, as a socket that is down, and does not read
+//!   it: a service point of another adapter on the same socket can serve it.
+//! * Until the connection is established, each byte on the socket after the frames means that the
+//!   peer has given up: its consumer streams again. The attempt ends at once.
+//! * The peer's end of the socket ends when its connection ends, which the device reports too. If
+//!   the device does not do so within [`PEER_END`], the peer has died, and the connection breaks.
+//!   The socket has no other use then, and is closed when the connection ends.
+//! * An accepting end whose peer's device does not connect within twice `mpa_timeout_ms` fails.
 //!
 //! System calls on the data path: none. A connection costs the two frames and a listener.
 

@@ -15,6 +15,7 @@
 //! target, and the sender only checks for the receiver's answer. If the receiver cannot read the
 //! memory, the sender supplies the bytes ([`supply`]), and later payloads are copied.
 
+mod bells;
 mod one_sided;
 mod pending_pull;
 mod supply;
@@ -22,7 +23,6 @@ mod supply;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 use iwarp_proto::{
     Connection, Ends, Placement, ProtectionFault, Stag, TransmitFpdu, TransmitPayload,
@@ -36,7 +36,7 @@ use crate::progress::conn_socket::MayHaveWork;
 use crate::work::Report;
 
 use super::attention::{self, Attention};
-use super::bell::{self, Drained};
+use super::bell;
 use super::direct::{Grant, Initiator, must_follow};
 use super::pull::{self, Puller, Witness};
 use super::record::{Body, Corrupt, PIECES_MAX, Piece, Position};
@@ -237,47 +237,6 @@ impl LocalCarrier {
         self.payload_max + iwarp_proto::HEADER_MAX
     }
 
-    /// Receives the bytes by which the peer has rung.
-    pub(crate) fn answer_bell(&mut self) -> Drained {
-        bell::drain(&self.conn)
-    }
-
-    /// Called when every poll drives the connection from now on, so that the peer need not ring.
-    pub(crate) fn start_polling(&mut self) {
-        self.is_polled = true;
-        self.consumer.wake();
-        self.producer.end_wait();
-    }
-
-    /// Makes the peer ring from now on, for segments to receive and, while segments wait for the
-    /// transport, for room. Returns `true` if there is work already. While the front segment
-    /// `is_unready`, segments are no work: it waits for a receive.
-    pub(crate) fn arm(&mut self, is_unready: bool) -> Result<bool, End> {
-        self.is_polled = false;
-        self.rouse_peer();
-        if !is_unready && self.consumer.announce_sleep() {
-            return Ok(true);
-        }
-        if self.consumer.must_notify() {
-            bell::ring(&self.conn);
-        }
-        self.producer.return_pages();
-        if !self.is_pending() {
-            return Ok(false);
-        }
-        // Several threads may arm a connection before one of them drives it. The producer reports
-        // room once, so every further wait must end as well: the peer does not ring for a release
-        // that it made before the wait.
-        if !self.must_transmit {
-            self.must_transmit = self.producer.announce_wait().map_err(corrupt_rx)?;
-        }
-        if !self.must_transmit && self.must_supply() {
-            self.producer.end_wait();
-            self.must_transmit = true;
-        }
-        Ok(self.must_transmit)
-    }
-
     /// Transmits the last message of the stream, if there is room.
     pub(crate) fn transmit_last(&mut self, segment: &TransmitFpdu) {
         if self.producer.push_last(segment.segment_header()).is_ok() {
@@ -294,35 +253,6 @@ impl LocalCarrier {
     /// copied directly.
     pub(crate) fn traffic(&self) -> (Way, Way, Way) {
         (self.ring, self.reference, self.direct)
-    }
-
-    fn publish(&mut self) {
-        self.producer.publish();
-        self.awaits_answer = true;
-        if std::mem::take(&mut self.is_answering) {
-            self.producer.expedite();
-        }
-        if self.producer.must_ring() {
-            bell::ring(&self.conn);
-            self.announced = self.distance.sent;
-        }
-    }
-
-    /// Rings once if a record may wait and the peer, which has not requested doorbells, has stopped
-    /// polling. Called at intervals by a thread that polls, and before a sleep.
-    pub(crate) fn rouse_peer(&mut self) {
-        let sent = self.distance.sent;
-        // A peer that reads a payload is busy for longer than others pause between two polls.
-        if self.announced == sent
-            || self.producer.is_pulled()
-            || !self.attention.is_unattended_at(Instant::now())
-        {
-            return;
-        }
-        self.announced = sent;
-        if !matches!(self.producer.is_drained(), Ok(true)) {
-            bell::ring(&self.conn);
-        }
     }
 
     /// Writes one segment. Returns `false` if the ring has no room.
