@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn every_fault_has_line_and_column_and_a_correction() {
         for (line, column, words) in rows! {
-            "match both", 1, "`use`, `log` or `#`";
+            "match both", 1, "`use`, `log`, `protocol` or `#`";
             "use", 4, "the target is missing";
             "use udp client * *:*", 5, "tcp, both, offload, sdp, local";
             "use both", 9, "the role is missing";

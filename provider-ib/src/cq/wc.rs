@@ -82,7 +82,7 @@ mod tests {
             BindFailed,
             BadResponse,
             LocalProtection,
-            RemoteOperation,
+            RemoteInvalidRequest,
             RemoteAccess,
             RemoteOperation,
             Transport,
