@@ -9,11 +9,6 @@
 //!    |     consumers sleeps                 wake-up, or another polls   |
 //!    '--- wakes after the end of the timer, or a second sleeps ---------'
 //!
-//!              guard                      event that no consumer takes
-//!  POLLERS ─────────────> POLLERS, guarded ───────────────────────────> ENGINE
-//!           <─────────────
-//!     event, consumers poll
-//!
 //!         one consumer sleeps
 //!  ENGINE ───────────────────> SLEEPER, whose timer has ended
 //!
@@ -25,8 +20,7 @@
 //!   removed.
 //! * `Engine`: the RNIC's own thread sleeps on the descriptor.
 //! * `Pollers`: consumers are awake and serve the descriptor, and the engine does not wait for it.
-//!   A timer detects that they have stopped. If guarded, the engine waits for one event, because
-//!   an event is then rare: the peers know that consumers poll, and notify only if none does.
+//!   A timer detects that they have stopped.
 //! * `Sleeper`: one consumer sleeps on the descriptor. The timer continues for a few ticks and then
 //!   ends. Until then a consumer that wakes and sleeps often does not wake the engine each time.
 //!
@@ -46,7 +40,6 @@
 //! | `on_poll` | a consumer that polls, or has woken | software, where a poll makes progress |
 //! | `on_wake` | a consumer that has woken | devices |
 //! | `on_tick` | the engine, when the timer has expired | both |
-//! | `on_guard`, `on_event` | the engine | software, whose peers can notice that no consumer polls |
 //! | `close` | the engine | devices |
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -77,8 +70,6 @@ enum Attendant {
     Pollers {
         /// True if the consumer that has woken waits for many connections.
         serves_others: bool,
-        /// True while the engine waits for one event of the descriptor.
-        is_guarded: bool,
     },
     Sleeper {
         serves_others: bool,
@@ -98,8 +89,6 @@ pub enum Phase {
     Engine,
     /// Consumers poll.
     Pollers,
-    /// Consumers poll, and the engine waits for one event.
-    Guarded,
     /// A consumer sleeps on the descriptor.
     Sleeper,
     /// A consumer sleeps on the descriptor, and the timer has ended.
@@ -109,12 +98,12 @@ pub enum Phase {
 impl Phase {
     /// True if the engine waits for the descriptor. It also does so once the device is removed.
     const fn is_engines(self) -> bool {
-        matches!(self, Self::Closed | Self::Engine | Self::Guarded)
+        matches!(self, Self::Closed | Self::Engine)
     }
 
     /// True if the timer runs.
     const fn is_timed(self) -> bool {
-        matches!(self, Self::Pollers | Self::Guarded | Self::Sleeper)
+        matches!(self, Self::Pollers | Self::Sleeper)
     }
 }
 
@@ -131,13 +120,6 @@ pub struct Todo {
 impl Attendant {
     const NEW: Self = Self::Engine { polls: 0 };
 
-    const fn pollers(serves_others: bool) -> Self {
-        Self::Pollers {
-            serves_others,
-            is_guarded: false,
-        }
-    }
-
     /// Called when the engine begins to wait for the descriptor.
     fn on_begin(&mut self) {
         if *self == Self::Closed {
@@ -149,11 +131,13 @@ impl Attendant {
     fn on_poll(&mut self, is_soon: bool) {
         *self = match *self {
             Self::Engine { polls } if polls + 1 < POLLS_MIN => Self::Engine { polls: polls + 1 },
-            Self::Engine { .. } => Self::pollers(false),
+            Self::Engine { .. } => Self::Pollers {
+                serves_others: false,
+            },
             Self::Sleeper {
                 serves_others,
                 quiet,
-            } if is_soon || quiet < QUIET_TICKS => Self::pollers(serves_others),
+            } if is_soon || quiet < QUIET_TICKS => Self::Pollers { serves_others },
             Self::Sleeper { .. } => Self::Engine { polls: 1 },
             Self::Closed | Self::Pollers { .. } => *self,
         };
@@ -166,7 +150,6 @@ impl Attendant {
             Self::Closed => return false,
             Self::Pollers {
                 serves_others: false,
-                ..
             }
             | Self::Sleeper {
                 serves_others: false,
@@ -197,25 +180,6 @@ impl Attendant {
         }
     }
 
-    /// Called when the engine is to wait for an event while consumers poll.
-    fn on_guard(&mut self) {
-        if let Self::Pollers { is_guarded, .. } = self {
-            *is_guarded = true;
-        }
-    }
-
-    /// Called when the engine has received the event for which it waited while consumers polled.
-    /// `is_attended`: a consumer polls.
-    fn on_event(&mut self, is_attended: bool) {
-        match self {
-            Self::Pollers { is_guarded, .. } if *is_guarded && is_attended => *is_guarded = false,
-            Self::Pollers {
-                is_guarded: true, ..
-            } => *self = Self::NEW,
-            Self::Closed | Self::Engine { .. } | Self::Pollers { .. } | Self::Sleeper { .. } => {}
-        }
-    }
-
     /// Called when the device is removed.
     fn on_close(&mut self) {
         *self = Self::Closed;
@@ -225,9 +189,6 @@ impl Attendant {
         match self {
             Self::Closed => Phase::Closed,
             Self::Engine { .. } => Phase::Engine,
-            Self::Pollers {
-                is_guarded: true, ..
-            } => Phase::Guarded,
             Self::Pollers { .. } => Phase::Pollers,
             Self::Sleeper { quiet, .. } if quiet < QUIET_TICKS => Phase::Sleeper,
             Self::Sleeper { .. } => Phase::QuietSleeper,
@@ -310,13 +271,6 @@ impl Arbiter {
         self.phase.load(Ordering::Relaxed) == phase as u8
     }
 
-    /// True if consumers poll. The result may be out of date on return.
-    #[inline]
-    pub fn is_polled(&self) -> bool {
-        let phase = self.phase.load(Ordering::Relaxed);
-        phase == Phase::Pollers as u8 || phase == Phase::Guarded as u8
-    }
-
     /// True if the consumer of this waker sleeps on the descriptor.
     pub fn is_slept_on_by(&self, waker: &Arc<Waker>) -> bool {
         lock(&self.state).is_slept_on_by(waker)
@@ -326,7 +280,7 @@ impl Arbiter {
     /// false if none polls.
     pub fn while_polled(&self, call: impl FnOnce()) -> bool {
         let state = lock(&self.state);
-        let is_polled = matches!(state.attendant, Attendant::Pollers { .. });
+        let is_polled = state.attendant.phase() == Phase::Pollers;
         if is_polled {
             call();
         }
@@ -351,7 +305,7 @@ impl Arbiter {
     #[inline]
     pub fn on_poll(&self, act: impl FnOnce(Todo)) {
         self.count();
-        if !self.is_polled() && !self.is(Phase::Closed) {
+        if !self.is(Phase::Pollers) && !self.is(Phase::Closed) {
             self.change(act, |state| state.on_poll(self.soon));
         }
     }
@@ -400,17 +354,6 @@ impl Arbiter {
             let was_polled = std::mem::replace(&mut state.polls_at_tick, polls) != polls;
             state.attendant.on_tick(was_polled);
         });
-    }
-
-    /// Makes the engine wait for one event of the descriptor while consumers poll.
-    pub fn on_guard(&self, act: impl FnOnce(Todo)) {
-        self.change(act, |state| state.attendant.on_guard());
-    }
-
-    /// Called when the engine has received that event. `is_attended`: a consumer polls. If none
-    /// does, the engine serves the descriptor from now on.
-    pub fn on_event(&self, is_attended: bool, act: impl FnOnce(Todo)) {
-        self.change(act, |state| state.attendant.on_event(is_attended));
     }
 
     /// Called when the device is removed. A sleep on its descriptor would end at once.
@@ -470,31 +413,18 @@ mod tests {
     const ALMOST: Attendant = Engine {
         polls: POLLS_MIN - 1,
     };
-    const AWAKE: Attendant = Attendant::pollers(false);
-    const CNO_AWAKE: Attendant = Attendant::pollers(true);
-    const GUARDED: Attendant = Pollers {
+    const AWAKE: Attendant = Pollers {
         serves_others: false,
-        is_guarded: true,
     };
-    const CNO_GUARDED: Attendant = Pollers {
+    const CNO_AWAKE: Attendant = Pollers {
         serves_others: true,
-        is_guarded: true,
     };
     const ASLEEP: Attendant = sleeper(false, 0);
     const CNO_ASLEEP: Attendant = sleeper(true, 0);
     const QUIET: Attendant = sleeper(false, QUIET_TICKS);
     const CNO_QUIET: Attendant = sleeper(true, QUIET_TICKS);
-    const BEFORE: [Attendant; 10] = [
-        Closed,
-        NEW,
-        ALMOST,
-        AWAKE,
-        CNO_AWAKE,
-        ASLEEP,
-        CNO_ASLEEP,
-        QUIET,
-        GUARDED,
-        CNO_GUARDED,
+    const BEFORE: [Attendant; 8] = [
+        Closed, NEW, ALMOST, AWAKE, CNO_AWAKE, ASLEEP, CNO_ASLEEP, QUIET,
     ];
 
     macro_rules! rows {
@@ -503,42 +433,28 @@ mod tests {
 
     #[test]
     fn every_event_in_every_state() {
-        type Row = (&'static str, fn(&mut Attendant), [Attendant; 10]);
-        let rows: [Row; 13] = rows! {
+        type Row = (&'static str, fn(&mut Attendant), [Attendant; 8]);
+        let rows: [Row; 10] = rows! {
             "begin": Attendant::on_begin
-                => [NEW, NEW, ALMOST, AWAKE, CNO_AWAKE, ASLEEP, CNO_ASLEEP, QUIET, GUARDED,
-                    CNO_GUARDED];
+                => [NEW, NEW, ALMOST, AWAKE, CNO_AWAKE, ASLEEP, CNO_ASLEEP, QUIET];
             "poll": |it| it.on_poll(false)
-                => [Closed, POLLED, AWAKE, AWAKE, CNO_AWAKE, AWAKE, CNO_AWAKE, POLLED, GUARDED,
-                    CNO_GUARDED];
+                => [Closed, POLLED, AWAKE, AWAKE, CNO_AWAKE, AWAKE, CNO_AWAKE, POLLED];
             "wake-up soon after the last one": |it| it.on_poll(true)
-                => [Closed, POLLED, AWAKE, AWAKE, CNO_AWAKE, AWAKE, CNO_AWAKE, AWAKE, GUARDED,
-                    CNO_GUARDED];
+                => [Closed, POLLED, AWAKE, AWAKE, CNO_AWAKE, AWAKE, CNO_AWAKE, AWAKE];
             "sleep alone": |it| _ = it.on_sleep(false, false)
-                => [Closed, QUIET, QUIET, ASLEEP, ASLEEP, NEW, ASLEEP, NEW, ASLEEP, ASLEEP];
+                => [Closed, QUIET, QUIET, ASLEEP, ASLEEP, NEW, ASLEEP, NEW];
             "sleep in a crowd": |it| _ = it.on_sleep(false, true)
-                => [Closed, NEW, NEW, NEW, NEW, NEW, ASLEEP, NEW, NEW, NEW];
+                => [Closed, NEW, NEW, NEW, NEW, NEW, ASLEEP, NEW];
             "sleep alone and serve others": |it| _ = it.on_sleep(true, false)
-                => [Closed, CNO_QUIET, CNO_QUIET, AWAKE, CNO_ASLEEP, ASLEEP, NEW, QUIET, GUARDED,
-                    CNO_ASLEEP];
+                => [Closed, CNO_QUIET, CNO_QUIET, AWAKE, CNO_ASLEEP, ASLEEP, NEW, QUIET];
             "sleep in a crowd and serve others": |it| _ = it.on_sleep(true, true)
-                => [Closed, NEW, NEW, AWAKE, NEW, ASLEEP, NEW, QUIET, GUARDED, NEW];
+                => [Closed, NEW, NEW, AWAKE, NEW, ASLEEP, NEW, QUIET];
             "tick with polls": |it| it.on_tick(true)
-                => [Closed, NEW, ALMOST, AWAKE, CNO_AWAKE, ASLEEP, CNO_ASLEEP, ASLEEP, GUARDED,
-                    CNO_GUARDED];
+                => [Closed, NEW, ALMOST, AWAKE, CNO_AWAKE, ASLEEP, CNO_ASLEEP, ASLEEP];
             "tick without polls": |it| it.on_tick(false)
-                => [Closed, NEW, ALMOST, NEW, NEW, sleeper(false, 1), sleeper(true, 1), QUIET, NEW,
-                    NEW];
-            "guard": Attendant::on_guard
-                => [Closed, NEW, ALMOST, GUARDED, CNO_GUARDED, ASLEEP, CNO_ASLEEP, QUIET, GUARDED,
-                    CNO_GUARDED];
-            "event that consumers take": |it| it.on_event(true)
-                => [Closed, NEW, ALMOST, AWAKE, CNO_AWAKE, ASLEEP, CNO_ASLEEP, QUIET, AWAKE,
-                    CNO_AWAKE];
-            "event that no consumer takes": |it| it.on_event(false)
-                => [Closed, NEW, ALMOST, AWAKE, CNO_AWAKE, ASLEEP, CNO_ASLEEP, QUIET, NEW, NEW];
+                => [Closed, NEW, ALMOST, NEW, NEW, sleeper(false, 1), sleeper(true, 1), QUIET];
             "close": Attendant::on_close
-                => [Closed; 10];
+                => [Closed; 8];
         };
         for (name, event, after) in rows {
             for (before, expected) in BEFORE.into_iter().zip(after) {
@@ -600,31 +516,6 @@ mod tests {
         assert_eq!(expire(), TICK);
         arbiter.on_poll(drop);
         assert_eq!([expire(), expire(), expire()], [TICK, LISTEN, NOTHING]);
-    }
-
-    #[test]
-    fn the_engine_takes_over_at_an_event_that_no_consumer_takes() {
-        let arbiter = arbiter(Duration::ZERO);
-        let guard = || todo(|act| arbiter.on_guard(act));
-        let event = |is_attended| todo(|act| arbiter.on_event(is_attended, act));
-        assert_eq!([guard(), event(false)], [NOTHING; 2], "no consumer polls");
-        (0..POLLS_MIN).for_each(|_| arbiter.on_poll(drop));
-        assert_eq!([guard(), guard()], [LISTEN, NOTHING]);
-        assert!(arbiter.is_polled() && arbiter.while_polled(|| ()));
-        assert_eq!([event(true), guard()], [LEAVE, LISTEN]);
-        // The engine waits for the descriptor already.
-        assert_eq!(event(false), NOTHING);
-        assert!(arbiter.is(Phase::Engine) && !arbiter.is_polled());
-    }
-
-    #[test]
-    fn the_engine_does_not_wait_for_an_event_together_with_a_sleeping_consumer() {
-        let arbiter = arbiter(Duration::ZERO);
-        (0..POLLS_MIN).for_each(|_| arbiter.on_poll(drop));
-        arbiter.on_guard(drop);
-        assert_eq!(todo(|act| _ = arbiter.on_sleep(None, act)), LEAVE);
-        assert_eq!(todo(|act| arbiter.on_poll(act)), NOTHING);
-        assert!(arbiter.is(Phase::Pollers));
     }
 
     #[test]

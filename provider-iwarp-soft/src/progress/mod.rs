@@ -22,16 +22,11 @@
 //! tick, the engine arms all connections and serves the set. A tick is a quarter of the time for
 //! which consumers have polled, between 50 us and 1 ms. The [`Arbiter`] selects the threads.
 //!
-//! While consumers poll, the engine also waits for one event of the set, from each tick on. The
-//! peer of a polled connection in shared memory rings if it sees that no consumer polls for 50 us,
-//! so the engine then takes over without waiting for the tick.
-//!
 //! # Cost
 //!
 //! A poll of an adapter with one polled connection is one attempt to lock it and one check of its
-//! carrier. One poll in [`SET_INTERVAL`] polls the set, which is a system call, and looks at the
-//! peers for which a record waits. An idle adapter costs nothing: no timer runs while no thread
-//! polls.
+//! carrier. One poll in [`SET_INTERVAL`] polls the set, which is a system call. An idle adapter
+//! costs nothing: no timer runs while no thread polls.
 
 pub(crate) mod conn_set;
 pub(crate) mod conn_socket;
@@ -67,8 +62,7 @@ const TICK_MIN: Duration = Duration::from_micros(50);
 const TICK_PART: u32 = 4;
 /// Maximum number of connections that every poll drives.
 const POLLED_MAX: usize = 8;
-/// The number of drives per poll of the set, while there are polled connections, and the number of
-/// polls between two looks at the peers.
+/// The number of drives per poll of the set, while there are polled connections.
 const SET_INTERVAL: u32 = 128;
 /// The number of times that pollers find armed connections ready before one of them becomes a
 /// polled one: two system calls are saved only if more messages follow.
@@ -163,9 +157,6 @@ impl Progress {
         if !is_rare {
             self.note_poll();
         }
-        if self.polls().is_multiple_of(SET_INTERVAL) {
-            self.rouse_peers();
-        }
         let polled = self.polled.load();
         for socket in polled.iter() {
             if socket.may_have_work() {
@@ -190,27 +181,6 @@ impl Progress {
         });
         if is_rare {
             self.note_poll();
-        }
-    }
-
-    /// Wakes peers that have stopped polling while a record for them waits. Of an adapter with many
-    /// connections, only the peers of polled connections.
-    fn rouse_peers(&self) {
-        let mut sockets = [const { None }; POLLED_MAX];
-        let all = lock(&self.sockets);
-        if all.len() <= POLLED_MAX {
-            let all = all.values().map(Weak::upgrade);
-            sockets.iter_mut().zip(all).for_each(|(to, it)| *to = it);
-        } else {
-            let polled = self.polled.load();
-            let polled = polled.iter().cloned().map(Some);
-            sockets.iter_mut().zip(polled).for_each(|(to, it)| *to = it);
-        }
-        drop(all);
-        for socket in sockets.iter().flatten() {
-            if socket.has_moved() && !socket.is_closed() {
-                socket.service.rouse_peer(socket);
-            }
         }
     }
 
@@ -286,9 +256,14 @@ impl Progress {
         })
     }
 
+    /// True while consumers poll.
+    fn is_polled(&self) -> bool {
+        self.arbiter.is(Phase::Pollers)
+    }
+
     /// True if consumers poll and there is room for one more polled connection.
     pub(crate) fn can_adopt(&self) -> bool {
-        self.arbiter.is_polled() && self.polled.load().len() < POLLED_MAX
+        self.is_polled() && self.polled.load().len() < POLLED_MAX
     }
 
     /// Removes a connection from the list of polled ones. Returns the former list, which may have
@@ -313,10 +288,10 @@ impl Progress {
         if todo.tick {
             let now = Instant::now();
             let mut since = lock(&self.polled_since);
-            if todo.engine_listens == Some(false) || !self.arbiter.is_polled() {
+            if todo.engine_listens == Some(false) || !self.is_polled() {
                 *since = now;
             }
-            let tick = match self.arbiter.is_polled() {
+            let tick = match self.is_polled() {
                 true => tick_of(now - *since),
                 false => TICK_MAX,
             };
@@ -343,15 +318,8 @@ impl Progress {
 
     /// Serves the connections that are ready, on the engine's thread.
     fn serve(&self) {
-        let is_guarded = self.arbiter.is(Phase::Guarded);
-        let polls = self.polls();
         let served = self.serve_ready();
-        let is_busy = served.ready == served.busy;
-        if is_guarded {
-            let is_attended = is_busy || self.polls() != polls;
-            self.arbiter.on_event(is_attended, |todo| self.act(todo));
-            self.arm_all();
-        } else if served.ready > 0 && is_busy {
+        if served.ready > 0 && served.ready == served.busy {
             std::thread::sleep(BUSY_PAUSE);
         }
         if self.arbiter.is(Phase::Engine) {
@@ -370,24 +338,6 @@ impl Progress {
         });
         served
     }
-
-    /// Arms the polled connections if they are the engine's, on the engine's thread.
-    fn arm_all(&self) {
-        if !self.arbiter.is(Phase::Engine) {
-            return;
-        }
-        for _ in 0..ARM_ROUNDS {
-            if self.arm_polled() {
-                return;
-            }
-            for socket in self.polled.load_full().iter() {
-                socket.drive(Driver::Engine, Ready::None);
-            }
-        }
-        // A consumer holds a connection at the moment, or a peer sends without a pause.
-        self.engine
-            .set_deadline(self.key, Some(Instant::now() + TICK_MAX));
-    }
 }
 
 /// Connections that the engine found in the set.
@@ -404,13 +354,22 @@ impl Source for Progress {
     }
 
     /// Called at the end of a tick.
-    fn on_deadline(self: Arc<Self>, _key: Key) {
+    fn on_deadline(self: Arc<Self>, key: Key) {
         self.arbiter.on_tick(|todo| self.act(todo));
-        // Connections beyond the limit would wake the engine for each message.
-        if self.can_adopt() {
-            self.arbiter.on_guard(|todo| self.act(todo));
+        if !self.arbiter.is(Phase::Engine) {
+            return;
         }
-        self.arm_all();
+        for _ in 0..ARM_ROUNDS {
+            if self.arm_polled() {
+                return;
+            }
+            for socket in self.polled.load_full().iter() {
+                socket.drive(Driver::Engine, Ready::None);
+            }
+        }
+        // A consumer holds a connection at the moment, or a peer sends without a pause.
+        self.engine
+            .set_deadline(key, Some(Instant::now() + TICK_MAX));
     }
 }
 

@@ -1,20 +1,12 @@
-//! Observes whether the peer polls the connection. Each poll of a connection changes a word of the
-//! shared memory, which costs a store without a locked instruction.
-//!
-//! # The choice between the ring and a direct copy for a short Write
+//! The choice between the ring and a direct copy for a short Write.
 //!
 //! A peer that polls the connection has a short Write sooner from the ring: the initiator stores
 //! two lines instead of making a system call. For any other peer the ring is wrong, because the
 //! peer's engine would have to be woken, or has to notice that its consumer has stopped polling. So
-//! the initiator uses the ring while it sees the word change. The Write that follows a pause of
-//! [`PAUSE`] is copied directly, because the word does not show when it has changed.
-//!
-//! # A peer that has stopped polling
-//!
-//! A side that polls has not requested doorbells. If its consumer then stops polling, its engine
-//! would find out at the next tick, up to 2 ms later. So a sender that polls looks at the word at
-//! intervals while a record of its own may wait, and rings if the word has not changed for
-//! [`UNATTENDED`].
+//! each poll of a connection changes a word of the shared memory, which costs a store without a
+//! locked instruction, and the initiator uses the ring while it sees this word change. The Write
+//! that follows a pause of [`PAUSE`] is copied directly, because the word does not show when it has
+//! changed.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -33,13 +25,8 @@ const RECENT: Duration = Duration::from_micros(20);
 /// polls now.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The time without a poll after which the peer's engine must take over.
-const UNATTENDED: Duration = Duration::from_micros(50);
-/// The interval of the looks at the word while a record may wait.
-const LOOK_INTERVAL: Duration = Duration::from_micros(10);
-
-/// Records that this side polls the connection, or still handles records that it has found. `half`
-/// is that of the records from the peer. Two threads may lose a change; the word still changes.
+/// Records that this side polls the connection; `half` is that of the records from the peer. Two
+/// threads may lose a change; the word still changes.
 #[inline]
 pub(super) fn note_poll(half: &Half) {
     let word = half.control_word(POLLS);
@@ -53,8 +40,6 @@ pub(super) struct Attention {
     /// That of the records to the peer.
     half: Half,
     polls: u64,
-    /// The time of the first look that found this value of the word.
-    seen_at: Option<Instant>,
     looked_at: Option<Instant>,
     polled_at: Option<Instant>,
 }
@@ -64,7 +49,6 @@ impl Attention {
         Self {
             half,
             polls: 0,
-            seen_at: None,
             looked_at: None,
             polled_at: None,
         }
@@ -78,39 +62,21 @@ impl Attention {
     /// Looks at the word only if the last change is not recent, because each look moves its line
     /// from the peer's processor to this one and back.
     fn is_polled_at(&mut self, now: Instant) -> bool {
-        if is_within(now, self.polled_at, RECENT) {
+        let is_within = |since: Option<Instant>, limit| {
+            since.is_some_and(|since| now.saturating_duration_since(since) < limit)
+        };
+        if is_within(self.polled_at, RECENT) {
             return true;
         }
-        let was_looked_at = is_within(now, self.looked_at, PAUSE);
-        let is_polled = self.has_changed(now) && was_looked_at;
+        let polls = self.half.control_word(POLLS).load(Ordering::Relaxed);
+        let has_changed = std::mem::replace(&mut self.polls, polls) != polls;
+        let is_polled = has_changed && is_within(self.looked_at, PAUSE);
+        self.looked_at = Some(now);
         if is_polled {
-            self.polled_at = Some(now);
+            self.polled_at = self.looked_at;
         }
         is_polled
     }
-
-    /// Returns true if the peer has not polled for [`UNATTENDED`]. Must be called at intervals.
-    pub(super) fn is_unattended_at(&mut self, now: Instant) -> bool {
-        !is_within(now, self.looked_at, LOOK_INTERVAL)
-            && !self.has_changed(now)
-            && !is_within(now, self.seen_at, UNATTENDED)
-    }
-
-    /// Looks at the word. Returns true if it has changed since the last look.
-    fn has_changed(&mut self, now: Instant) -> bool {
-        let polls = self.half.control_word(POLLS).load(Ordering::Relaxed);
-        let has_changed = std::mem::replace(&mut self.polls, polls) != polls;
-        if has_changed || self.seen_at.is_none() {
-            self.seen_at = Some(now);
-        }
-        self.looked_at = Some(now);
-        has_changed
-    }
-}
-
-/// Returns true if `since` is less than `limit` ago.
-fn is_within(now: Instant, since: Option<Instant>, limit: Duration) -> bool {
-    since.is_some_and(|since| now.saturating_duration_since(since) < limit)
 }
 
 #[cfg(test)]
@@ -137,26 +103,6 @@ mod tests {
         assert!(polled(540, 1));
         assert!(!polled(2000, 9), "the polls may be old");
         assert!(polled(2100, 1));
-    }
-
-    #[test]
-    fn a_peer_whose_word_does_not_change_for_some_time_is_unattended() {
-        let (segment, _) = SharedSegment::create(RING_LEN_MIN).unwrap();
-        let half = Arc::new(segment).half(Direction::FromCreator);
-        let mut attention = Attention::new(half.clone());
-        let begin = Instant::now();
-        let mut unattended = |at_us, polls| {
-            (0..polls).for_each(|_| note_poll(&half));
-            attention.is_unattended_at(begin + Duration::from_micros(at_us))
-        };
-        assert!(!unattended(0, 0), "the first look");
-        assert!(!unattended(49, 0));
-        assert!(!unattended(55, 0), "the last look is recent");
-        assert!(unattended(60, 0));
-        assert!(unattended(5000, 0));
-        assert!(!unattended(6000, 1));
-        assert!(!unattended(6040, 0));
-        assert!(unattended(6060, 0));
     }
 
     #[test]

@@ -35,7 +35,7 @@ use crate::memory::{Bytes, MemoryAccess, ReferenceHolder, TAIL};
 use crate::progress::conn_socket::MayHaveWork;
 use crate::work::Report;
 
-use super::attention::{self, Attention};
+use super::attention::Attention;
 use super::bell;
 use super::direct::{Grant, Initiator, must_follow};
 use super::pull::{self, Puller, Witness};
@@ -57,9 +57,6 @@ const REFERENCE_MAX: usize = 1024 * 1024;
 const THROUGH_RING_MAX: usize = 16 * 1024;
 /// The shortest ring in which a segment that is not read by reference has room.
 pub(crate) const RING_LEN_ADOPTED: usize = 4 * THROUGH_RING_MAX;
-/// A drive that copies payloads of this length may take longer than a pause between two polls, so
-/// each of them counts as a poll.
-const LONG_COPY: usize = 2048;
 /// Maximum number of records and bytes that one drive takes before it returns to the consumer.
 const DRIVE_RECORDS: usize = 128;
 const DRIVE_BYTES: usize = 512 * 1024;
@@ -107,8 +104,6 @@ pub(crate) struct LocalCarrier {
     reading: Reading,
     initiator: Initiator,
     attention: Attention,
-    /// The number of segments sent when the peer was last woken, or was found to have taken all.
-    announced: u64,
     /// True if a segment is finished once the peer has handled it.
     awaits_handling: bool,
     /// The last segment that no direct copy may overtake, until the peer has handled it.
@@ -173,7 +168,6 @@ impl LocalCarrier {
             reading,
             initiator,
             attention,
-            announced: 0,
             awaits_handling: false,
             ordered: None,
             has_ordered: false,
@@ -472,9 +466,6 @@ impl LocalCarrier {
             Body::Inline { .. } | Body::None => self.ring.received.add_segment(len),
         }
         self.consumer.advance();
-        if len >= LONG_COPY {
-            attention::note_poll(self.consumer.half());
-        }
         Ok(Front::Handled(len))
     }
 

@@ -1,7 +1,5 @@
 //! Doorbells: when this end rings, and when it lets the peer ring.
 
-use std::time::Instant;
-
 use super::{LocalCarrier, corrupt_rx};
 use crate::carrier::local::bell::{self, Drained};
 use crate::carrier::{Carrier as _, End};
@@ -24,7 +22,6 @@ impl LocalCarrier {
     /// `is_unready`, segments are no work: it waits for a receive.
     pub(crate) fn arm(&mut self, is_unready: bool) -> Result<bool, End> {
         self.is_polled = false;
-        self.rouse_peer();
         if !is_unready && self.consumer.announce_sleep() {
             return Ok(true);
         }
@@ -55,24 +52,6 @@ impl LocalCarrier {
             self.producer.expedite();
         }
         if self.producer.must_ring() {
-            bell::ring(&self.conn);
-            self.announced = self.distance.sent;
-        }
-    }
-
-    /// Rings once if a record may wait and the peer, which has not requested doorbells, has stopped
-    /// polling. Called at intervals by a thread that polls, and before a sleep.
-    pub(crate) fn rouse_peer(&mut self) {
-        let sent = self.distance.sent;
-        // A peer that reads a payload is busy for longer than others pause between two polls.
-        if self.announced == sent
-            || self.producer.is_pulled()
-            || !self.attention.is_unattended_at(Instant::now())
-        {
-            return;
-        }
-        self.announced = sent;
-        if !matches!(self.producer.is_drained(), Ok(true)) {
             bell::ring(&self.conn);
         }
     }

@@ -309,7 +309,7 @@ impl Producer {
     }
 
     /// Returns true if the consumer has released every record that was pushed.
-    #[allow(dead_code, reason = "not by the fuzz bodies")]
+    #[allow(dead_code, reason = "tests call it")]
     pub(crate) fn is_drained(&mut self) -> Result<bool, Corrupt> {
         self.load_released()?;
         Ok(self.released == self.tail && self.references.oldest().is_none())
@@ -366,14 +366,6 @@ impl Producer {
         let word = self.half.control_word(control::SUPPLIED);
         word.store(self.supplied, Ordering::Release);
         Ok(())
-    }
-
-    /// Returns true if the consumer reads the payload of the oldest reference at the moment.
-    #[allow(dead_code, reason = "not by the fuzz bodies")]
-    pub(crate) fn is_pulled(&self) -> bool {
-        self.references.oldest().is_some_and(|position| {
-            self.state(position).load(Ordering::Relaxed) == State::Pulling as u32
-        })
     }
 
     /// Returns a handle that revokes references, for any thread.
