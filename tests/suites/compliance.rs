@@ -126,7 +126,7 @@ fn test(name: &str) -> Result<String> {
 }
 
 /// The directories of the tests of each crate; all other tests are suites.
-const CRATES: [(&str, &[&str]); 8] = [
+const CRATES: [(&str, &[&str]); 9] = [
     ("access_layer", &["access-layer/src"]),
     (
         "provider_iwarp_soft",
@@ -136,6 +136,7 @@ const CRATES: [(&str, &[&str]); 8] = [
             "provider-iwarp-soft/src",
         ],
     ),
+    ("rnic", &["rnic/src"]),
     ("libdat2", &["dat-api/libdat2/tests", "dat-api/libdat2/src"]),
     ("dat_api", &["dat-api/tests", "dat-api/src"]),
     ("ofa_tools", &["tests/harness/ofa_tools"]),

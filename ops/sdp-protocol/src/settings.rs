@@ -25,9 +25,6 @@ const RECEIVE_SIZE: &str = "receive-size";
 const REGISTERED: &str = "registered";
 const READ_ZCOPY: &str = "read-zcopy";
 
-/// The value of a threshold that no send reaches.
-const OFF: &str = "off";
-
 /// The known settings, for readers of rule files.
 pub const SETTINGS: &[Known] = &[
     Known {
@@ -51,22 +48,21 @@ pub const SETTINGS: &[Known] = &[
     Known {
         protocol: NAME,
         key: REGISTERED,
-        wanted: THRESHOLD,
+        wanted: "a size in bytes from 4K to 1024M, or off",
         takes: |text| threshold(text).is_some(),
     },
     Known {
         protocol: NAME,
         key: READ_ZCOPY,
-        wanted: THRESHOLD,
+        wanted: "a size in bytes from 4K to 1024M, or off",
         takes: |text| threshold(text).is_some(),
     },
 ];
 
-const THRESHOLD: &str = "a size in bytes from 4K to 1024M, or off";
-
+/// Parses the length of the shortest send that is not copied. No send reaches the value of `off`.
 fn threshold(text: &str) -> Option<usize> {
     match text {
-        OFF => Some(usize::MAX),
+        "off" => Some(usize::MAX),
         text => size(text).filter(|size| (4 * KIB..=1024 * MIB).contains(size)),
     }
 }
@@ -171,7 +167,7 @@ impl fmt::Display for InForce {
             (READ_ZCOPY, config.zcopy_threshold),
         ] {
             match threshold {
-                usize::MAX => write!(f, " {NAME}.{key}={OFF}")?,
+                usize::MAX => write!(f, " {NAME}.{key}=off")?,
                 size => write!(f, " {NAME}.{key}={size}")?,
             }
         }

@@ -11,9 +11,9 @@
 //!   is it A? established                     ◀──────     accept: private data A; established
 //! ```
 //!
-//! The frames are in [`frames`](super::frames). Each token is 128 random bits that only the two
-//! ends of the socket know, so each end proves to the other that it holds the other end of the
-//! socket. The accepting end listens at a port of its own for this one connection (`listen`).
+//! The frames are in [`super::frames`]. Each token is 128 random bits that only the two ends of the
+//! socket know, so each end proves to the other that it holds the other end of the socket. The
+//! accepting end listens at a port of its own for this one connection (`listen`).
 //!
 //! Ownership is the software provider's: [`ConsumerSocket`] is its only record here, and this
 //! module and `armed` and `request` only pass it on. The socket is borrowed until the connection is

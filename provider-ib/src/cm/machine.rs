@@ -19,7 +19,7 @@
 //!                                                 Over ◀─ Lingering
 //! ```
 //!
-//! A connection that begins on a consumer's socket ([`super::handshake`]) has one state more at
+//! A connection that begins on a consumer's socket ([`super::bound_socket`]) has one state more at
 //! each end: the connecting end is in `AwaitingReply` before it resolves the address that the Reply
 //! contains, and the accepting end is in `AwaitingRequest` before it is `Accepting`.
 //!

@@ -78,10 +78,11 @@ fn counter(listed: &str, name: &str) -> u64 {
     values.filter_map(|value| value.parse::<u64>().ok()).sum()
 }
 
-/// Checks that at least 90 % of 64 MiB went by one mechanism.
+/// Checks that most of 64 MiB went by one mechanism. After a stall of the receiver some sends are
+/// copied.
 fn check_share(listed: &str, name: &str) -> Result<()> {
     let moved = counter(listed, name);
-    ensure!(moved * 10 >= (64 << 20) * 9, "{name}: {moved} in\n{listed}");
+    ensure!(moved * 2 >= 64 << 20, "{name}: {moved} in\n{listed}");
     Ok(())
 }
 
