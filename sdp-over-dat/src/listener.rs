@@ -21,6 +21,10 @@ use crate::{
     socket::{Names, Opening, Parts, Passive, Socket},
 };
 
+/// The longest sleep of an accept. The stack's thread writes the doorbell, and another stream's
+/// [`Watch`](crate::Watch), which is the program's code, may hold that thread up.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Accepts connections at a port of the stack's address.
 #[derive(Debug)]
 pub struct SdpListener {
@@ -100,11 +104,11 @@ impl SdpListener {
             if left == Some(Duration::ZERO) {
                 return Err(Errno::AGAIN.into());
             }
-            // A time that no `timespec` holds is as good as none.
-            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            let pause = left.map_or(LOOK_INTERVAL, |left| left.min(LOOK_INTERVAL));
+            let pause = Timespec::try_from(pause).ok();
             poll(
                 &mut [PollFd::new(&self.doorbell, PollFlags::IN)],
-                left.as_ref(),
+                pause.as_ref(),
             )?;
         }
     }

@@ -138,13 +138,6 @@ fn ud_ping_pong_polls_and_sleeps() -> Result<()> {
 }
 
 #[test]
-fn uc_ping_pong_polls_and_sleeps() -> Result<()> {
-    let verbs = Verbs::new()?;
-    verbs.ping_pong("ibv_uc_pingpong", "")?;
-    verbs.ping_pong("ibv_uc_pingpong", "-e")
-}
-
-#[test]
 fn srq_ping_pong_polls_and_sleeps() -> Result<()> {
     let verbs = Verbs::new()?;
     verbs.ping_pong("ibv_srq_pingpong", "")?;
@@ -250,12 +243,6 @@ fn calls_that_wait_connect_a_client_and_a_server() -> Result<()> {
 fn a_client_that_asked_for_no_inline_payload_sends_it() -> Result<()> {
     let client = "rdma_xclient -s 127.0.0.1 -p 7471";
     rdmacm_pair("rdma_xserver -p 7471", client, 7471, "rdma_xclient: end 0")
-}
-
-#[test]
-fn datagrams_after_a_question_for_the_queue_pair() -> Result<()> {
-    let client = "udaddy -s 127.0.0.1 -C 20 -S 512";
-    rdmacm_pair("udaddy -C 20 -S 512", client, 7174, "return status 0")
 }
 
 #[test]
@@ -511,91 +498,4 @@ mod sockets {
     sockets! {
         setup refused messages flow ends gone mixed mapped
     }
-}
-
-macro_rules! failures {
-    ($($case:ident)+) => { $(
-        #[test]
-        fn $case() -> Result<()> {
-            let compiled = CProgram::compile_with_verbs("verbs_failures")?;
-            Verbs::case_of(compiled, stringify!($case))
-        }
-    )+ };
-}
-
-/// The cases of `tests/c/verbs_failures.c`.
-mod failures {
-    use super::*;
-
-    failures! {
-        receiver_not_ready receiver_late messages_longer_than_their_receives
-        receives_without_memory sends_without_memory writes_to_other_memory rights_of_queue_pairs
-        unreliable_connections shared_receives_of_datagrams
-    }
-}
-
-/// The port on which the ends of `ucx_perftest` exchange their addresses.
-const UCX_PORT: u16 = 13337;
-
-/// A program that `verbsrun` runs, which shows device files to it.
-fn under_verbsrun(verbs: &Verbs, name: &str) -> Program {
-    Program::new(verbs.stage.bin("verbsrun")).arg(name)
-}
-
-#[test]
-fn ucx_finds_the_devices() -> Result<()> {
-    let verbs = Verbs::new()?;
-    let listed = under_verbsrun(&verbs, "ucx_info").arg("-d").run(DEADLINE)?;
-    listed
-        .success()?
-        .prints("Transport: rc_verbs")?
-        .prints("Transport: ud_verbs")?
-        .prints("Device: dat_lo:1")
-        .map(drop)
-}
-
-/// Runs a test of `ucx_perftest` over one transport between two processes.
-fn ucx(transport: &str, test: &str) -> Result<()> {
-    let verbs = Verbs::new()?;
-    let one = |host: &str| {
-        under_verbsrun(&verbs, "ucx_perftest")
-            .args_line(&format!("{host} -t {test} -n 500 -w 50 -s 4096"))
-            .env("UCX_TLS", transport)
-            .env("UCX_NET_DEVICES", "dat_lo:1")
-    };
-    let server = one("").named("server").spawn()?;
-    verbs
-        .net
-        .wait_for_listener_of(&server, UCX_PORT, DEADLINE)?;
-    let client = one("127.0.0.1").named("client").run(DEADLINE)?;
-    client.success()?.prints("Final:")?;
-    server.finish(DEADLINE)?.success().map(drop)
-}
-
-#[test]
-fn ucx_over_reliable_connections() -> Result<()> {
-    // Datagrams are for the connections of the other transport.
-    ucx("rc_verbs,ud_verbs:aux", "tag_lat")?;
-    ucx("rc_verbs,ud_verbs:aux", "ucp_put_bw")
-}
-
-#[test]
-fn ucx_over_datagrams() -> Result<()> {
-    ucx("ud_verbs", "tag_lat")
-}
-
-/// Random calls, by numbers from which they are drawn.
-#[test]
-fn random_calls_do_no_harm() -> Result<()> {
-    let verbs = Verbs::new()?;
-    let compiled = CProgram::compile_with_verbs("verbs_random")?;
-    let path = compiled.file().to_str().context("a path that is no text")?;
-    for seed in 1..=8 {
-        let program = verbs.program(path).args_line(&format!("{seed} 4000"));
-        let finished = program.run(DEADLINE)?;
-        let context = || format!("seed {seed}");
-        let finished = finished.success().with_context(context)?;
-        finished.prints("random ok").with_context(context)?;
-    }
-    Ok(())
 }

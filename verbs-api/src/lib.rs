@@ -62,8 +62,6 @@
 //! | sends may be posted in RTS | only once the connection is established | `qp::early` |
 //! | a peer that vanishes is noticed by the next send | the end of the connection flushes receives | `qp::ending` |
 //! | inline payload needs no registration | every payload has a key | `qp::inline` |
-//! | a request completes when the peer has executed it | when a transport has it, unless asked otherwise | `QpAttr::acknowledged` |
-//! | messages are repeated for a peer without a receive | they wait for a receive | `set_receive_waits` |
 //!
 //! # System calls, copies, locks and allocations of one small Send
 //!

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Behaviour of provider-ib that does not depend on the device. It repeats a refused request, because the
-# service may listen soon, and aborts after a while. It refuses a consumer's socket, and logs the reason.
+# service may listen soon, and aborts after a while.
 . "$(dirname "$0")/../interop/trials.sh"
 compile
 export DAT_LOG=info,provider_ib=debug
@@ -30,15 +30,6 @@ no_service() {
     grep -q "$refusals" "$work/theirs" && grep -q "^EVENT non-peer-rejected" "$work/theirs"
 }
 
-no_sockets() {
-    local peer
-    run_theirs ssp host="$2" port=$port &
-    peer=$!
-    wait_for "the peer listens for TCP" bash -c "exec 3<> /dev/tcp/$2/$port" 2> /dev/null || return
-    ! wait $peer && grep -q "^RETURN dat_iw_ssp_create .*MODEL_NOT_SUPPORTED" "$work/theirs" &&
-        grep -q "cannot take over a socket" "$work/theirs"
-}
-
 # attempt CASE LINK ADDRESS
 attempt() {
     port=$((port + 1)) late=
@@ -66,6 +57,5 @@ for device in "r0 10.9.9.1" "w0 10.9.10.1"; do
     read -r link address <<< "$device"
     trial late_service "$link" "$address"
     trial no_service "$link" "$address"
-    trial no_sockets "$link" "$address"
 done
 finish

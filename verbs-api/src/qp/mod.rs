@@ -1,5 +1,4 @@
-//! Connected queue pairs. Unreliable ones are reliable ones without Reads and atomics, whose
-//! requests complete before the peer has executed them.
+//! Reliable connected queue pairs.
 //!
 //! | Module | Contents |
 //! |---|---|
@@ -23,8 +22,7 @@ use std::sync::{Arc, Mutex};
 use host::locks::lock;
 use provider_iwarp_soft::{SoftQp, SoftRequest};
 use rnic::{
-    Completion, ConnectionEvent, QpAttr, RecvWr, Rnic as _, RnicError, SendOp, SendWr, Sge,
-    WcStatus,
+    Completion, ConnectionEvent, QpAttr, RecvWr, Rnic as _, RnicError, SendWr, Sge, WcStatus,
 };
 use rustix::io::Errno;
 use verbs_dl::types::*;
@@ -34,7 +32,6 @@ use crate::cq::{Cq, Owner, token_of};
 use crate::domains::Pd;
 use crate::fault::{Fault, errno_of};
 use crate::srq::Srq;
-use crate::states::Service;
 use crate::windows::Bind;
 use crate::work;
 
@@ -54,7 +51,6 @@ pub(crate) const READS_MAX: u32 = 16;
 /// A queue pair.
 pub(crate) struct Qp {
     pub(crate) number: u32,
-    service: Service,
     hw: SoftQp,
     adapter: Arc<Adapter>,
     pd: Arc<Pd>,
@@ -68,8 +64,6 @@ pub(crate) struct Qp {
     state: AtomicU32,
     /// True once the connection is established or has ended: the RNIC takes requests.
     is_joined: AtomicBool,
-    /// True if the queue pair is that of an identifier, whose states the library changes.
-    is_prepared: AtomicBool,
     /// True from the transition to SQD until the event that no request is outstanding.
     is_draining: AtomicBool,
     /// The attributes that the program has set. Held during a transition.
@@ -108,10 +102,6 @@ impl Qp {
             recv_cq,
             srq,
         } = parts;
-        let service = match init.qp_type {
-            IBV_QPT_UC => Service::Unreliable,
-            _ => Service::Connected,
-        };
         let number = adapter.take_number()?;
         let attr = QpAttr {
             recv_wr_max: cap.max_recv_wr,
@@ -121,7 +111,6 @@ impl Qp {
             ird: READS_MAX,
             ord: READS_MAX,
             read_depth_is_consumers: false,
-            acknowledged: service == Service::Connected,
         };
         let created = adapter.rnic.create_qp(
             &pd.hw,
@@ -137,7 +126,6 @@ impl Qp {
         })?;
         Ok(Arc::new(Self {
             number,
-            service,
             hw,
             adapter,
             pd,
@@ -149,7 +137,6 @@ impl Qp {
             object: AtomicPtr::default(),
             state: AtomicU32::new(IBV_QPS_RESET),
             is_joined: AtomicBool::new(false),
-            is_prepared: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             attr: Mutex::default(),
             meeting: Mutex::default(),
@@ -230,17 +217,9 @@ impl Qp {
             return Err(Errno::INVAL);
         }
         let has = |flag| wr.send_flags & flag != 0;
-        let op = work::operation(wr, total)?;
-        let is_answered = matches!(
-            op,
-            SendOp::Read(_) | SendOp::FetchAdd(..) | SendOp::CompareSwap { .. }
-        );
-        if is_answered && self.service == Service::Unreliable {
-            return Err(Errno::INVAL);
-        }
         let request = SendWr {
             wr_id: wr.wr_id,
-            op,
+            op: work::operation(wr, total)?,
             sgl,
             completion: self.signals_all || has(IBV_SEND_SIGNALED),
             signalled: true,
@@ -401,10 +380,6 @@ impl QueuePair for Qp {
         if let Err(fault) = self.follow(action, from) {
             tracing::warn!(qp = self.number, ?from, %fault, "a peer could not be accepted");
         }
-    }
-
-    fn on_violation(&self) {
-        self.enter_error();
     }
 
     fn object(&self) -> *mut ibv_qp {

@@ -5,20 +5,17 @@ use std::sync::atomic::Ordering;
 
 use host::locks::lock;
 use provider_iwarp_soft::SoftRequest;
-use rnic::{AcceptParams, ConnectParams, ReceiveWaits, Rnic as _};
+use rnic::{AcceptParams, ConnectParams, Rnic as _};
 use rustix::io::Errno;
 use verbs_dl::types::*;
 
 use crate::abi::AddressVector;
 use crate::adapter::{Hello, Name};
 use crate::fault::{Fault, errno_of};
-use crate::states;
+use crate::states::{self, Service};
 
 use super::meeting::{Action, Meeting};
 use super::{Qp, READS_MAX};
-
-/// The value of `rnr_retry` for retries without limit.
-const NO_LIMIT: u8 = 7;
 
 impl Qp {
     /// See `ibv_modify_qp(3)`. Returns the state in which the queue pair is.
@@ -38,7 +35,7 @@ impl Qp {
         if has(IBV_QP_CUR_STATE) && new.cur_qp_state != from {
             return Err(Errno::INVAL);
         }
-        states::check(self.service, from, to, mask)?;
+        states::check(Service::Connected, from, to, mask)?;
         check_values(new, mask)?;
         match to {
             IBV_QPS_RESET => {
@@ -53,14 +50,6 @@ impl Qp {
             _ => {}
         }
         states::store(&mut attr, new, mask);
-        if has(IBV_QP_ACCESS_FLAGS) {
-            let granted = states::remote_access(attr.qp_access_flags);
-            let set = self.adapter.rnic.set_remote_access(&self.hw, granted);
-            set.map_err(|error| errno_of(&error))?;
-        }
-        if mask & (IBV_QP_MIN_RNR_TIMER | IBV_QP_RNR_RETRY) != 0 {
-            self.set_receive_waits(&attr, mask);
-        }
         // A failed request may have ended the queue pair meanwhile; that state is kept.
         let entered = self
             .state
@@ -77,18 +66,6 @@ impl Qp {
         Ok(now)
     }
 
-    /// Sets the limits of waits for receives. Before RTS nothing is sent, so that
-    /// there is no limit yet.
-    fn set_receive_waits(&self, attr: &ibv_qp_attr, mask: ibv_qp_attr_mask) {
-        let is_limited = mask & IBV_QP_RNR_RETRY != 0 || self.state() == IBV_QPS_RTS;
-        let retries = Some(attr.rnr_retry).filter(|retries| is_limited && *retries < NO_LIMIT);
-        let pause = states::rnr_pause(attr.min_rnr_timer);
-        let waits = ReceiveWaits { retries, pause };
-        if let Err(error) = self.adapter.rnic.set_receive_waits(&self.hw, waits) {
-            tracing::warn!(qp = self.number, %error, "waits for receives have no limit");
-        }
-    }
-
     /// Names the peer to the RNIC's connection management. The peer may be ready later.
     fn meet(&self, new: &ibv_qp_attr) -> Result<(), Fault> {
         let own = Name {
@@ -99,11 +76,6 @@ impl Qp {
             gid: AddressVector::of(&new.ah_attr).dgid,
             number: new.dest_qp_num,
         };
-        // Such a queue pair is connected by address: see `rdma_init_qp_attr(3)`.
-        if peer.number == 0 {
-            self.expect_address();
-            return Ok(());
-        }
         // A connection has two ends.
         if own == peer {
             return Err(Errno::OPNOTSUPP);

@@ -24,9 +24,16 @@ struct AddressHandle {
     handle: u32,
 }
 
-/// The destination of an address handle, and the domain that it uses.
+/// The destination of an address handle.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Address {
+    pub(super) gid: Gid,
+    pub(super) service_level: u8,
+}
+
+/// An address handle and the domain that it uses.
 struct CreatedAh {
-    gid: Gid,
+    address: Address,
     _pd: Use<Pd>,
 }
 
@@ -54,7 +61,7 @@ pub(crate) fn set_destination(wr: &mut ibv_send_wr, destination: Destination) {
 ///
 /// # Safety
 /// The program has written the member for datagrams, whose address handle is null or alive.
-pub(super) unsafe fn destination(wr: &ibv_send_wr) -> Result<(Gid, Destination), Fault> {
+pub(super) unsafe fn destination(wr: &ibv_send_wr) -> Result<(Address, Destination), Fault> {
     // SAFETY: the program has written the member (caller).
     let destination = unsafe { (&raw const wr.wr.ud).cast::<Destination>().read() };
     if destination.ah.is_null() {
@@ -62,7 +69,7 @@ pub(super) unsafe fn destination(wr: &ibv_send_wr) -> Result<(Gid, Destination),
     }
     // SAFETY: the address handle is alive (caller).
     let own = unsafe { AhObject::own(destination.ah.cast()) };
-    Ok((own.gid, destination))
+    Ok((own.address, destination))
 }
 
 fn create(pd: *mut ibv_pd, vector: &AddressVector) -> Result<*mut AddressHandle, Fault> {
@@ -75,7 +82,10 @@ fn create(pd: *mut ibv_pd, vector: &AddressVector) -> Result<*mut AddressHandle,
         handle: 0,
     };
     let created = CreatedAh {
-        gid: vector.dgid,
+        address: Address {
+            gid: vector.dgid,
+            service_level: vector.sl,
+        },
         _pd: Use::of(own),
     };
     Ok(AhObject::create(c, created))
@@ -99,10 +109,17 @@ fn answer(
         return Err(Errno::INVAL);
     }
     Ok(AddressVector {
+        dgid: Gid::of(found.0),
+        flow_label: 0,
+        sgid_index: 0,
+        hop_limit: 64,
+        traffic_class: 0,
         dlid: wc.slid,
         sl: wc.sl,
         src_path_bits: wc.dlid_path_bits,
-        ..AddressVector::to(Gid::of(found.0), port)
+        static_rate: 0,
+        is_global: 1,
+        port_num: port,
     })
 }
 

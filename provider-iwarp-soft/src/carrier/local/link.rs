@@ -65,8 +65,6 @@ const DRIVE_BYTES: usize = 512 * 1024;
 #[derive(Debug)]
 struct Unfinished {
     reference: Option<(Position, TransmitPayload)>,
-    /// The position of the record, if the peer must have handled it.
-    handled: Option<Position>,
     ends: Finish,
 }
 
@@ -104,8 +102,6 @@ pub(crate) struct LocalCarrier {
     reading: Reading,
     initiator: Initiator,
     attention: Attention,
-    /// True if a segment is finished once the peer has handled it.
-    awaits_handling: bool,
     /// The last segment that no direct copy may overtake, until the peer has handled it.
     ordered: Option<Position>,
     /// True if a segment was received, and not released, that no direct copy may overtake.
@@ -168,7 +164,6 @@ impl LocalCarrier {
             reading,
             initiator,
             attention,
-            awaits_handling: false,
             ordered: None,
             has_ordered: false,
             references,
@@ -188,12 +183,6 @@ impl LocalCarrier {
             reference: Way::default(),
             direct: Way::default(),
         }
-    }
-
-    /// Makes a segment finish once the peer has handled it, instead of when it is in the ring.
-    pub(crate) fn await_handling(&mut self) {
-        self.awaits_handling = true;
-        self.producer.await_releases();
     }
 
     /// The object that deregistration calls before returning, because the peer reads registered
@@ -276,15 +265,11 @@ impl LocalCarrier {
                 self.ring.sent.add_segment(len);
             }
             self.note_order(header, pushed.ok());
-            pushed.map(|position| Unfinished {
-                reference: None,
-                handled: self.awaits_handling.then_some(position),
-                ends: finish_of(segment),
-            })
+            pushed.map(|_| None)
         };
         match pushed {
-            Ok(unfinished) => {
-                self.note(unfinished);
+            Ok(reference) => {
+                self.note(reference, finish_of(segment));
                 Ok(true)
             }
             Err(Refused::Full) => Ok(false),
@@ -319,7 +304,7 @@ impl LocalCarrier {
         pieces: &[Bytes<'_>],
         memory: &MemoryAccess<'_>,
         payloads: &Payloads<'_>,
-    ) -> Result<Unfinished, Refused> {
+    ) -> Result<Option<(Position, TransmitPayload)>, Refused> {
         let mut places = [Piece::default(); PIECES_MAX];
         for (place, bytes) in places.iter_mut().zip(pieces) {
             (place.addr, place.len) = (bytes.addr(), bytes.len() as u32);
@@ -332,17 +317,13 @@ impl LocalCarrier {
             .add(position, stags_of(segment.payload, memory, payloads));
         self.reference.sent.add_segment(segment.payload_len());
         self.note_order(header, Some(position));
-        Ok(Unfinished {
-            reference: Some((position, segment.payload)),
-            handled: None,
-            ends: finish_of(segment),
-        })
+        Ok(Some((position, segment.payload)))
     }
 
     /// Records a segment that was written to the ring.
-    fn note(&mut self, segment: Unfinished) {
+    fn note(&mut self, reference: Option<(Position, TransmitPayload)>, ends: Finish) {
         self.distance.sent += 1;
-        self.unfinished.push_back(segment);
+        self.unfinished.push_back(Unfinished { reference, ends });
     }
 
     /// Finishes the segments that the peer has received, oldest first.
@@ -357,11 +338,6 @@ impl LocalCarrier {
                 if done.outcome != Outcome::Pulled {
                     return Err(fault_of(oldest.ends, done.outcome, proto));
                 }
-            }
-            if let Some(position) = oldest.handled
-                && self.producer.consumed().map_err(corrupt_tx)? <= position
-            {
-                return Ok(());
             }
             match self.unfinished.pop_front().map(|oldest| oldest.ends) {
                 Some(Finish::Work { .. }) => proto.on_sent(1),
@@ -571,22 +547,20 @@ impl Carrier for LocalCarrier {
         // The caller has checked the room.
         let pushed = self.producer.push(header, len, |to| copy(payload, to));
         debug_assert!(pushed.is_ok(), "{pushed:?}");
-        let position = pushed.ok();
-        self.note_order(header, position);
+        self.note_order(header, pushed.ok());
         // The peer waits for the segment, so it is published before the caller releases its locks.
         if self.is_answering {
             self.producer.publish();
         }
         self.ring.sent.add_segment(len);
         self.distance.sent += 1;
-        let handled = position.filter(|_| self.awaits_handling);
-        if self.unfinished.is_empty() && handled.is_none() {
+        if self.unfinished.is_empty() {
             self.finished.push(report);
         } else {
+            let ends = Finish::Report(report);
             self.unfinished.push_back(Unfinished {
                 reference: None,
-                handled,
-                ends: Finish::Report(report),
+                ends,
             });
         }
     }
@@ -637,7 +611,7 @@ impl Carrier for LocalCarrier {
         };
         let result = self.receive_within(reception, &mut budget);
         self.distance.received += budget.taken as u64;
-        if std::mem::take(&mut self.has_ordered) || self.consumer.must_release() {
+        if std::mem::take(&mut self.has_ordered) {
             self.consumer.release();
         }
         self.is_answering = budget.taken == 1;

@@ -114,17 +114,17 @@ impl TcpCarrier {
         self.tx.take_all(&sources)
     }
 
-    /// Ends the stream: sends the rest of a partly sent FPDU, then the FPDUs `last`.
+    /// Ends the stream: sends the rest of a partly sent FPDU, then the FPDU `last` if there is one.
     /// Returns the bytes that the socket has not accepted.
     pub(crate) fn last_bytes(
         &mut self,
-        last: &[TransmitFpdu],
+        last: Option<&TransmitFpdu>,
         payloads: &Payloads<'_>,
     ) -> Option<Vec<u8>> {
         let memory = payloads.table.access();
         let sources = Sources::new(self.socket.as_fd(), &memory, payloads);
         let mut bytes = self.tx.take_rest_of_fpdu(&sources)?;
-        for fpdu in last {
+        if let Some(fpdu) = last {
             self.tx.frame_last(fpdu, &sources);
             bytes.extend(self.tx.take_all(&sources)?);
         }

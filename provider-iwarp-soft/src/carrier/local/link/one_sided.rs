@@ -2,7 +2,7 @@
 
 use iwarp_proto::Access;
 
-use super::{Finish, LocalCarrier, Reading, Unfinished};
+use super::{Finish, LocalCarrier, Reading};
 use crate::carrier::local::direct::{Remote, must_follow};
 use crate::carrier::local::pull::Target;
 use crate::carrier::local::record::Position;
@@ -58,11 +58,7 @@ impl LocalCarrier {
         if self.unfinished.is_empty() {
             self.finished.push(report);
         } else {
-            self.note(Unfinished {
-                reference: None,
-                handled: None,
-                ends: Finish::Report(report),
-            });
+            self.note(None, Finish::Report(report));
         }
     }
 
