@@ -142,6 +142,12 @@ static void serve(struct end *end)
 	expect(end, IT_CM_MSG_CONN_ESTABLISHED_EVENT, "the connection");
 	for (unsigned round = 0; round < ROUNDS; round++)
 		send_number(end, receive_number(end) + 1);
+	/* Events of different streams have no order, so an end of the connection here could overtake
+	 * the last answer. The client ends it, and the receives that remain are flushed. */
+	do
+		must("the end", it_evd_wait(end->aevd, PATIENCE_US, &event, NULL));
+	while (event.event_number != IT_CM_MSG_CONN_DISCONNECT_EVENT &&
+	       event.event_number != IT_CM_MSG_CONN_BROKEN_EVENT);
 	printf("answered %u messages\n", ROUNDS);
 }
 
