@@ -203,14 +203,15 @@ impl Socket {
                 return (inner, taken);
             }
             let now = Instant::now();
-            let decision = if inner.connection.may_write() {
-                let progress = Self::progress_of_source(&mut inner, id);
-                drop(inner);
-                let decision = limit.decide(now, progress);
-                inner = self.lock();
-                decision
-            } else {
-                Decision::Return
+            let progress = Self::progress_of_source(&mut inner, id);
+            drop(inner);
+            let decided = limit.decide(now, progress);
+            inner = self.lock();
+            // Checked with the lock that is held until the sleep, so that a shutdown by another
+            // thread wakes this one.
+            let decision = match inner.connection.may_write() {
+                true => decided,
+                false => Decision::Return,
             };
             if decision != Decision::Continue && !is_asked_back {
                 is_asked_back = true;
