@@ -203,10 +203,17 @@ impl Socket {
                 return (inner, taken);
             }
             let now = Instant::now();
-            let progress = Self::progress_of_source(&mut inner, id);
-            drop(inner);
-            let decided = limit.decide(now, progress);
-            inner = self.lock();
+            let decided = match &mut limit {
+                Limit::Deadline(at) if at.is_some_and(|at| at <= now) => Decision::Return,
+                Limit::Deadline(_) => Decision::Continue,
+                Limit::Caller(decide) => {
+                    let progress = Self::progress_of_source(&mut inner, id);
+                    drop(inner);
+                    let decided = decide(progress);
+                    inner = self.lock();
+                    decided
+                }
+            };
             // Checked with the lock that is held until the sleep, so that a shutdown by another
             // thread wakes this one.
             let decision = match inner.connection.may_write() {
@@ -331,14 +338,6 @@ impl Socket {
 }
 
 impl Limit<'_> {
-    fn decide(&mut self, now: Instant, progress: usize) -> Decision {
-        match self {
-            Self::Deadline(Some(at)) if *at <= now => Decision::Return,
-            Self::Deadline(_) => Decision::Continue,
-            Self::Caller(decide) => decide(progress),
-        }
-    }
-
     /// The time at which the limit must be asked again, whatever happens until then.
     fn next_question(&self, now: Instant) -> Option<Instant> {
         match self {
