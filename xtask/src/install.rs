@@ -103,7 +103,6 @@ needs! {
     IBV_PINGPONG = "ibv_rc_pingpong", "ibverbs-utils"; // rdma-core's programs for verbs
     RPING = "rping", "rdmacm-utils"; // rdma-core's program for connections by address
     PERFTEST = "ib_write_bw", "perftest"; // measures verbs; independent of this project
-    UCX = "ucx_info", "ucx-utils"; // a communication library over verbs, and its tests
     VERBS_HEADERS = "/usr/include/infiniband/verbs.h", "libibverbs-dev";
     IP = "ip", "iproute2"; // networks of virtual Ethernet
     NFT = "nft", "nftables"; // drops packets in tests

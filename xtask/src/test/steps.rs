@@ -6,7 +6,7 @@ use super::{Options, arm64};
 use crate::fuzz;
 use crate::install::{
     CC, CXX, DAPLTEST, DTEST, DUMPCAP, IBV_PINGPONG, IP, MAKE, NFT, NM, NSENTER, Need, OFA_HEADERS,
-    PERFTEST, PIP, PKG_CONFIG, PYTHON, RPING, STRACE, TC, TSHARK, UCX, VALGRIND, VERBS_HEADERS,
+    PERFTEST, PIP, PKG_CONFIG, PYTHON, RPING, STRACE, TC, TSHARK, VALGRIND, VERBS_HEADERS,
 };
 use crate::job::Job;
 use crate::package;
@@ -179,16 +179,7 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite scarce", &[CC, NM]),
     Step::suite(
         "suite verbs",
-        &[
-            CC,
-            NM,
-            IP,
-            IBV_PINGPONG,
-            PERFTEST,
-            RPING,
-            UCX,
-            VERBS_HEADERS,
-        ],
+        &[CC, NM, IP, IBV_PINGPONG, PERFTEST, RPING, VERBS_HEADERS],
     ),
     Step::suite("suite conformance", &[CC, NM, IP]),
     Step::suite("suite hostile_peer", &[CC, NM]),
