@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -117,6 +118,17 @@ impl OpsRun {
         };
         let text: String = text.lines().map(with).collect();
         fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+        Ok(self)
+    }
+
+    /// Lets programs of every user log their decisions into `file`.
+    pub fn logging_to(self, file: &Path) -> Result<Self> {
+        let context = || format!("writing {}", file.display());
+        fs::write(file, "").with_context(context)?;
+        fs::set_permissions(file, fs::Permissions::from_mode(0o666)).with_context(context)?;
+        let text = fs::read_to_string(&self.rules)?;
+        let line = format!("log min-level 5 destination file {}\n", file.display());
+        fs::write(&self.rules, line + &text)?;
         Ok(self)
     }
 

@@ -97,7 +97,8 @@ impl Case {
             if is_offloading && *side == Side::Offloading {
                 ensure!(
                     over_tcp == 0 || self.may_use_tcp,
-                    "{over_tcp} connections stayed on TCP\n{}",
+                    "{over_tcp} connections stayed on TCP\n{}\n{}",
+                    scene.reasons_for_tcp(),
                     context()
                 );
                 if over_tcp > 0 {

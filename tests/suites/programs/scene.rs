@@ -15,6 +15,9 @@ use crate::arrangement::Side;
 /// The address of all servers; each test has a network of its own.
 pub(crate) const HOST: &str = "127.0.0.1";
 
+/// The file in which the programs under `opsrun` log their decisions.
+const LOG: &str = "opsrun.log";
+
 /// The environment of one test.
 pub(crate) struct Scene {
     pub(crate) net: NetSpace,
@@ -32,7 +35,8 @@ impl Scene {
         let stage = Stage::find()?.copied_below(dir.path())?;
         Ok(Self {
             net: NetSpace::enter()?,
-            opsrun: OpsRun::new(&stage, protocol, Offload::All, dir.path())?,
+            opsrun: OpsRun::new(&stage, protocol, Offload::All, dir.path())?
+                .logging_to(&dir.path().join(LOG))?,
             dir,
             server,
         })
@@ -89,6 +93,18 @@ impl Scene {
                 return Ok(());
             }
             ensure!(Instant::now() < deadline, "not offered:\n{}", finished.text);
+        }
+    }
+
+    /// The reasons for which connections used TCP, from the log, or the problem that prevents
+    /// reading it.
+    pub(crate) fn reasons_for_tcp(&self) -> String {
+        match fs::read_to_string(self.path(LOG)) {
+            Ok(log) => {
+                let reasons = log.lines().filter(|line| line.contains("uses TCP"));
+                reasons.take(20).collect::<Vec<_>>().join("\n")
+            }
+            Err(error) => format!("no log: {error}"),
         }
     }
 
