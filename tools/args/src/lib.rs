@@ -1,4 +1,4 @@
-//! The declarations of the tools' command lines, and colours on a terminal.
+//! The declarations of the tools' command lines, and their output on a terminal.
 //!
 //! A tool parses its command line with these declarations, and `cargo xtask` generates manual pages
 //! and shell completions from them.
@@ -12,7 +12,7 @@
 //! | `sdp_checker` | `sdp-checker` |
 //! | `verbsrun` | `verbsrun` |
 //!
-//! `terminal` has the colours.
+//! `terminal` has the colours, and prints.
 
 pub mod bench;
 pub mod conformance;

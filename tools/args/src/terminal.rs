@@ -1,7 +1,9 @@
-//! Colours on standard output.
+//! Standard output: its colours, and its ends.
 
 use std::fmt;
-use std::io::{IsTerminal as _, stdout};
+use std::io::{ErrorKind, IsTerminal as _, Write as _, stdout};
+use std::path::Path;
+use std::process::exit;
 
 use host::environment;
 
@@ -32,4 +34,28 @@ pub fn painted(word: impl fmt::Display, colour: Option<Colour>) -> String {
         Some(colour) => format!("\x1b[{}m{word}\x1b[0m", colour as u8),
         None => word.to_string(),
     }
+}
+
+/// Prints a line on standard output, as [`print()`] does.
+#[macro_export]
+macro_rules! say {
+    ($($text:tt)*) => {
+        $crate::terminal::print(format_args!("{}\n", format_args!($($text)*)))
+    };
+}
+
+/// Prints on standard output. Ends the program if that fails: with success if a reader such as
+/// `head` has closed the pipe before the end, otherwise with a message and exit code 1.
+pub fn print(text: impl fmt::Display) {
+    let mut out = stdout().lock();
+    let Err(error) = write!(out, "{text}").and_then(|()| out.flush()) else {
+        return;
+    };
+    if error.kind() == ErrorKind::BrokenPipe {
+        exit(0);
+    }
+    let program = std::env::args_os().next().unwrap_or_default();
+    let program = Path::new(&program).file_name().unwrap_or_default();
+    eprintln!("{}: writing to standard output: {error}", program.display());
+    exit(1);
 }

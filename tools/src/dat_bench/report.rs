@@ -2,6 +2,7 @@
 
 use tool_args::bench::case::{Case, Stack};
 use tool_args::bench::spread::{Spread, figure};
+use tool_args::say;
 
 use crate::laps::Latency;
 use crate::measure::Outcome;
@@ -11,9 +12,12 @@ use crate::results::Measured;
 pub(crate) fn head(contender: Stack) {
     let name = contender.title();
     let ratio = format!("{name} / raw [min-max]");
-    println!(
+    say!(
         "{:<35} {:>5} {:>9} {:>9}  {ratio:<21} syscalls/op {name}; raw",
-        "case", "unit", "raw TCP", name
+        "case",
+        "unit",
+        "raw TCP",
+        name
     );
 }
 
@@ -30,19 +34,19 @@ pub(crate) fn row(row: &Measured) {
     );
     print_others(case, outcome);
     if let Some([own, raw]) = outcome.latency {
-        println!("  {}; raw TCP {}", percentiles(own), percentiles(raw));
+        say!("  {}; raw TCP {}", percentiles(own), percentiles(raw));
     }
     if let Some([ours, peers]) = outcome.copies {
-        println!("  copies of a byte: {ours:.2} here, {peers:.2} at the peer");
+        say!("  copies of a byte: {ours:.2} here, {peers:.2} at the peer");
     }
     if let Some([own, raw]) = outcome.processor {
-        println!("  processor time: {own:.3} s/GiB, raw TCP {raw:.3} s/GiB");
+        say!("  processor time: {own:.3} s/GiB, raw TCP {raw:.3} s/GiB");
     }
 }
 
 /// Prints why a row is not run.
 pub(crate) fn not_run(case: Case, why: &str) {
-    println!("{:<35} not run: {why}", case.title());
+    say!("{:<35} not run: {why}", case.title());
 }
 
 /// Prints the lines of the other contenders of a row.
@@ -73,7 +77,7 @@ fn line(case: Case, title: &str, (left, right): (Spread, Spread), ratio: Spread,
         figure(right.median),
         spread(ratio),
     );
-    println!("{}", text.trim_end());
+    say!("{}", text.trim_end());
 }
 
 /// The share of the CPUs used by other processes above which figures are called disturbed.
@@ -87,17 +91,17 @@ pub(crate) fn disturbance(foreign_share: Option<f64>) {
         } else {
             ""
         };
-        println!(
+        say!(
             "{verdict}other programs took {:.0} % of the CPUs meanwhile.",
             share * 100.0
         );
     }
-    println!();
+    say!("");
 }
 
 /// Prints the carrier of the traffic of the rows above, where the provider chooses it.
 pub(crate) fn carrier(is_shared: bool) {
-    println!(
+    say!(
         "shared memory: {}",
         match is_shared {
             true => "in use",
@@ -108,19 +112,15 @@ pub(crate) fn carrier(is_shared: bool) {
 
 /// Prints how to read the table, and the number of rows that were not run.
 pub(crate) fn foot(not_run: usize) {
-    println!("us: half a round trip, less is better; GB/s, M/s, k/s: more is better.");
-    println!(
-        "us where the target polls memory: from the post until it sees the write, by one clock."
-    );
-    println!("s/GiB: processor seconds of both processes, less is better.");
-    println!(
+    say!("us: half a round trip, less is better; GB/s, M/s, k/s: more is better.");
+    say!("us where the target polls memory: from the post until it sees the write, by one clock.");
+    say!("s/GiB: processor seconds of both processes, less is better.");
+    say!(
         "Figures are medians; a ratio is that of one round (raw, contender, raw), then the median."
     );
-    println!(
-        "syscalls/op: the contender's here + at the peer; raw TCP here. Polling counts as well."
-    );
+    say!("syscalls/op: the contender's here + at the peer; raw TCP here. Polling counts as well.");
     if not_run > 0 {
-        println!("rows not run: {not_run}");
+        say!("rows not run: {not_run}");
     }
 }
 

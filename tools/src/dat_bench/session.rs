@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use tool_args::bench::Args;
 use tool_args::bench::case::{Case, Stack, Wire};
+use tool_args::say;
 
 use crate::contender::Contender;
 use crate::control::{NONE, Peer};
@@ -85,9 +86,9 @@ impl Session<'_> {
     /// Prints the rows of a wire that cannot be set up. Returns their number.
     fn not_run(&self, wire: Wire, rows: &[Case], why: &str, files: &mut Files) -> Result<usize> {
         self.progress.around(|| {
-            println!("{}", wire.title());
+            say!("{}", wire.title());
             rows.iter().for_each(|case| report::not_run(*case, why));
-            println!();
+            say!("");
         });
         for case in rows.iter().copied() {
             self.progress.end_row();
@@ -108,7 +109,7 @@ impl Session<'_> {
         }
         let asleep = self.args.sleep_on_bulk;
         let contender = Contender::connect(stack, ia, asleep, address, conn_qual)?;
-        println!(
+        say!(
             "{}: {}, {ia} to {}, compared with TCP to {raw_address}, {}",
             wire.title(),
             stack.title(),
@@ -118,7 +119,7 @@ impl Session<'_> {
                 FarEnd::There { .. } => "between two network namespaces of its own".into(),
             }
         );
-        println!(
+        say!(
             "congestion control: raw {}, {} {}; CPUs: here {}, peer {}{}",
             raw.congestion()?,
             stack.title(),

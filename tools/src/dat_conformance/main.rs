@@ -43,6 +43,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use tool_args::conformance::{Args, Role};
+use tool_args::say;
 
 use crate::case::Case;
 use crate::differences::Differences;
@@ -62,7 +63,7 @@ fn run(args: &Args) -> Result<ExitCode> {
     let chosen = chosen(args)?;
     if args.list {
         for case in chosen {
-            println!("{}: {}", case.name, case.about);
+            say!("{}: {}", case.name, case.about);
         }
         return Ok(ExitCode::SUCCESS);
     }

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use tool_args::say;
+
 use crate::case::Case;
 use crate::differences::{Differences, Finding};
 use crate::lead::CaseResult;
@@ -36,7 +38,7 @@ impl Report {
         let Some(reason) = self.differences.forbids(&case.name) else {
             return true;
         };
-        println!("DIFFERS {} (not tried: {reason})", case.name);
+        say!("DIFFERS {} (not tried: {reason})", case.name);
         self.differ += 1;
         false
     }
@@ -47,20 +49,20 @@ impl Report {
         match self.differences.judge(name, result.verdict) {
             Finding::Ok => {
                 self.ok += 1;
-                println!("ok      {name}  {took:.2} s");
+                say!("ok      {name}  {took:.2} s");
             }
             Finding::Failed(why) => {
                 self.failed += 1;
-                println!("FAIL    {name}  {took:.2} s: {why}");
-                println!("        ({})", case.about);
+                say!("FAIL    {name}  {took:.2} s: {why}");
+                say!("        ({})", case.about);
             }
             Finding::Differs { reason, seen } => {
                 self.differ += 1;
-                println!("DIFFERS {name}  {took:.2} s ({reason}): {seen}");
+                say!("DIFFERS {name}  {took:.2} s ({reason}): {seen}");
             }
             Finding::NotRun(what) => {
                 self.not_run += 1;
-                println!("NOT RUN {name}: {what}");
+                say!("NOT RUN {name}: {what}");
             }
         }
     }
@@ -69,10 +71,10 @@ impl Report {
     pub(crate) fn finish(self) -> ExitCode {
         let outdated = self.differences.outdated();
         for row in &outdated {
-            println!("OUTDATED {row}");
+            say!("OUTDATED {row}");
         }
         let unlisted = self.strict && self.not_run > 0;
-        println!(
+        say!(
             "conformance: {} ok, {} failed, {} differ as listed, {} not run, {} outdated rows",
             self.ok,
             self.failed,
@@ -81,7 +83,7 @@ impl Report {
             outdated.len()
         );
         if unlisted {
-            println!("list the missing features in the table of differences");
+            say!("list the missing features in the table of differences");
         }
         if self.failed > 0 || !outdated.is_empty() || unlisted {
             ExitCode::FAILURE

@@ -1,11 +1,11 @@
 //! The listening machine: starts a process for each client process.
 
-use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
+use tool_args::say;
 
 use crate::process::{self, Ended};
 
@@ -16,8 +16,7 @@ pub(crate) const LISTENING: &str = "listening at ";
 pub(crate) fn serve(ia_name: &str, listen: SocketAddr, limit: u32) -> Result<()> {
     let listener = TcpListener::bind(listen)
         .with_context(|| format!("cannot listen at {listen}; --listen selects another address"))?;
-    println!("{LISTENING}{}", listener.local_addr()?);
-    std::io::stdout().flush()?;
+    say!("{LISTENING}{}", listener.local_addr()?);
     loop {
         let (connection, from) = listener.accept().context("accepting a client")?;
         let mut worker = worker(ia_name, limit, connection)?;

@@ -19,25 +19,22 @@ mod table;
 mod text;
 mod traffic;
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser;
 use dat_api::{Ia, Library, list_providers};
-use nix::sys::signal::{SigHandler, Signal, signal};
 use serde_json::{Value, json};
 use tool_args::datinfo::Args;
+use tool_args::terminal::print;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    // A reader such as `head` may close the pipe before the end; that is no fault.
-    // SAFETY: the default action runs no code of this program.
-    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
     if args.check {
         return check::run(&args);
     }
     if args.events {
-        return write(&names::events()).unwrap_or(ExitCode::SUCCESS);
+        print(names::events());
+        return ExitCode::SUCCESS;
     }
     match report(&args) {
         Ok(report) => {
@@ -50,9 +47,7 @@ fn main() -> ExitCode {
             } else {
                 table::table(&report)
             };
-            if let Some(failure) = write(&text) {
-                return failure;
-            }
+            print(text);
             let code = complain_of_unknown(&args, &report);
             if args.names.is_empty() && has_none(&report) {
                 let file = report["registry_file"].as_str().unwrap_or_default();
@@ -73,20 +68,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Writes to standard output. Returns the exit code of a failure, which is reported.
-fn write(text: &str) -> Option<ExitCode> {
-    let error = print(text).err()?;
-    eprintln!("datinfo: writing to standard output: {error}");
-    Some(ExitCode::FAILURE)
-}
-
-/// Writes to standard output.
-fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }
 
 /// The whole report, as the JSON form has it: usable adapters first.

@@ -15,6 +15,8 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use tool_args::say;
+use tool_args::terminal::print;
 use tool_args::verbsrun::Args;
 
 const LIBRARY: &str = "libibverbs.so.1";
@@ -41,16 +43,16 @@ fn run(args: &Args) -> Result<ExitCode> {
     let own = std::env::current_exe().context("finding verbsrun itself")?;
     let directory = launch::directory_of(LIBRARY, &own, &PLACES)?;
     if args.devices {
-        print!("{}", devices::list(&directory.join(LIBRARY))?);
+        print(devices::list(&directory.join(LIBRARY))?);
         return Ok(ExitCode::SUCCESS);
     }
     let (program, rest) = args.words.split_first().context("no program was given")?;
     let why_not = reach::reason_against(program);
     if args.explain {
-        println!("libraries: {}", directory.display());
+        say!("libraries: {}", directory.display());
         match why_not {
-            Some(why) => println!("{}: not reached, because {why}", program.display()),
-            None => println!("{}: finds the libraries", program.display()),
+            Some(why) => say!("{}: not reached, because {why}", program.display()),
+            None => say!("{}: finds the libraries", program.display()),
         }
         return Ok(ExitCode::SUCCESS);
     }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tool_args::bench::Args;
 use tool_args::bench::case::{Case, Stack, Work};
+use tool_args::say;
 
 use self::adapters::Adapters;
 pub(crate) use self::server::serve;
@@ -84,7 +85,7 @@ fn connect(args: &Args, host: &str, adapters: &Adapters, stack: Stack) -> Result
     let raw_address = SocketAddr::new(socket.peer_addr()?.ip(), raw_port);
     let raw = RawLink::new(TcpStream::connect_timeout(&raw_address, CONNECT)?)?;
     let contender = Contender::connect(stack, &ia, args.sleep_on_bulk, address, conn_qual)?;
-    println!(
+    say!(
         "{}: {ia} to {}, compared with TCP to {}, congestion control {}",
         stack.title(),
         address.ip(),

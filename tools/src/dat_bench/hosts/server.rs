@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tool_args::bench::Args;
 use tool_args::bench::case::Stack;
+use tool_args::say;
 
 use super::PROTOCOL;
 use super::adapters::Adapters;
@@ -21,12 +22,12 @@ const SILENCE: Duration = Duration::from_secs(300);
 pub(crate) fn serve(args: &Args) -> Result<()> {
     let adapters = Adapters::prepare(args.ia.as_deref())?;
     let listener = listen(args.port)?;
-    println!("serving on {}; Ctrl-C ends it", listener.local_addr()?);
+    say!("serving on {}; Ctrl-C ends it", listener.local_addr()?);
     loop {
         let (socket, client) = listener.accept()?;
         let client = SocketAddr::new(client.ip().to_canonical(), client.port());
         match serve_one(args, &adapters, &socket) {
-            Ok(stack) => println!("{client}: {}, complete", stack.title()),
+            Ok(stack) => say!("{client}: {}, complete", stack.title()),
             Err(error) => eprintln!("dat-bench: {client}: {error:#}"),
         }
     }

@@ -2,6 +2,7 @@
 
 use tool_args::bench::case::{Case, Stack, Work};
 use tool_args::bench::spread::{Spread, figure};
+use tool_args::say;
 
 use crate::measure::Outcome;
 use crate::results::Measured;
@@ -19,9 +20,9 @@ impl Table {
 
     pub(crate) fn row(&mut self, row: &Measured) {
         if self.work.replace(row.case.work) != Some(row.case.work) {
-            println!("\n{}", head(self.stack, row.case));
+            say!("\n{}", head(self.stack, row.case));
         }
-        println!("{}", line(row.case, &row.outcome));
+        say!("{}", line(row.case, &row.outcome));
     }
 }
 

@@ -52,8 +52,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         let shown: String = shown.collect();
         format!("{shown}{}\n", item::total(problems, items.len()))
     };
-    match (crate::write(&text), problems) {
-        (None, 0) => ExitCode::SUCCESS,
+    terminal::print(text);
+    match problems {
+        0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
 }
