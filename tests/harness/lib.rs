@@ -18,7 +18,7 @@
 //! - [`OpsRun`] starts programs under `opsrun`, with one of the [`OffloadProtocol`]s.
 //! - [`IntelMpi`] starts the ranks of MPI programs.
 //! - [`SdpTraces`] checks every SDP message of a test.
-//! - [`TcpMade`] counts the connections of the kernel's TCP, as evidence that a connection was not
+//! - [`TcpData`] counts the data of the kernel's TCP, as evidence that a connection was not
 //!   TCP.
 //! - [`device()`] is the RDMA device that carries the connections, in place of the software
 //!   provider.
@@ -55,7 +55,7 @@ mod sdp_traces;
 mod stack_env;
 mod stage;
 mod stuck;
-mod tcp_made;
+mod tcp_data;
 mod tree;
 mod trial;
 mod turns;
@@ -81,7 +81,7 @@ pub use sanitizer::{Sanitizer, VALGRIND};
 pub use sdp_traces::SdpTraces;
 pub use stack_env::StackEnv;
 pub use stage::Stage;
-pub use tcp_made::TcpMade;
+pub use tcp_data::TcpData;
 pub use tree::tree;
 pub use trial::{check_trials, passes};
 pub use turns::let_others_run;

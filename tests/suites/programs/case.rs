@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use stack_tests::{NetSpace, OffloadProtocol, Running, TcpMade, not_run};
+use stack_tests::{NetSpace, OffloadProtocol, Running, TcpData, not_run};
 
 use crate::arrangement::{Arrangement, Side};
 use crate::scene::Scene;
@@ -84,7 +84,7 @@ impl Case {
         if scene.is_sdp() && is_offloading && self.is_offered {
             scene.await_offer(self.port)?;
         }
-        let made = TcpMade::at(self.port)?;
+        let data = TcpData::at(self.port)?;
         for side in arrangement.clients() {
             let context = || {
                 format!(
@@ -93,19 +93,19 @@ impl Case {
                 )
             };
             (self.run_clients)(scene, *side).with_context(context)?;
-            let over_tcp = made.since_last_call()?;
+            let over_tcp = data.since_last_call()?;
             if is_offloading && *side == Side::Offloading {
                 ensure!(
                     over_tcp == 0 || self.may_use_tcp,
-                    "{over_tcp} connections stayed on TCP\n{}\n{}",
+                    "{over_tcp} segments of data went over TCP\n{}\n{}",
                     scene.reasons_for_tcp(),
                     context()
                 );
                 if over_tcp > 0 {
-                    println!("{}: {over_tcp} connections were served over TCP", self.name);
+                    println!("{}: {over_tcp} segments of data went over TCP", self.name);
                 }
             } else {
-                ensure!(over_tcp > 0, "no connection used TCP\n{}", context());
+                ensure!(over_tcp > 0, "no data went over TCP\n{}", context());
             }
         }
         Ok(())

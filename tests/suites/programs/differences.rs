@@ -76,7 +76,7 @@ impl Difference {
             Err(error) => {
                 let text = format!("{error:#}");
                 ensure!(
-                    text.contains("connections stayed on TCP"),
+                    text.contains("segments of data went over TCP"),
                     "fails otherwise than listed: {text}"
                 );
                 Ok(())
