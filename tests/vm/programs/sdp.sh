@@ -2,7 +2,7 @@
 # because both ends are on one host, where connections otherwise use the protocol `local`.
 #
 #   under COMMAND...              runs a client under opsrun, with $rules, for $limit seconds at most
-#   serve PORT COMMAND...         starts a server under opsrun and waits until it listens at the port
+#   serve PORT COMMAND...         starts a server under opsrun and waits until peers can find it at the port
 #   trial DEVICE NAME COMMAND...  checks that the command succeeds, and that the device carried connections
 #   finish                        prints the number of trials, and exits
 
@@ -40,13 +40,22 @@ listens() {
     ss -Htln "sport = :$1" | grep -q .
 }
 
+# is_offered PORT: true if the port mapper names the service, a moment after the kernel listens. A peer that asks
+# before uses TCP.
+is_offered() {
+    local at
+    at=$(ss -Htln "sport = :$1" | awk '{ print $4; exit }')
+    case $at in "0.0.0.0:"* | "*:"* | "[::]:"*) at=127.0.0.1:$1 ;; esac
+    under --explain connect "$at" | grep -q "offers it at"
+}
+
 serve() {
     local port=$1
     shift
     # The server is not started by the function, because the process would be a shell with the server as child.
     "$opsrun" --rules "$rules" "$@" > "$work/server" 2>&1 &
     servers+=($!)
-    wait_until listens "$port"
+    wait_until listens "$port" && wait_until is_offered "$port"
 }
 
 # Ends the servers of a trial. A server that does not end by SIGTERM is a failure.
