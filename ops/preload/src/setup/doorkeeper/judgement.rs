@@ -18,16 +18,20 @@ use std::time::Duration;
 
 use crate::listener::offers::NotOffered;
 
-/// The time for which a client waits before it is offered over TCP.
+/// The time from a client's arrival to the first check whether it was accepted.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// The longest such time. The time doubles each time that a program was only slow.
+const PATIENCE_MAX: Duration = Duration::from_millis(800);
+/// The time between the checks that follow it, and their number. A check that a busy or stopped machine
+/// has delayed may come before the program has had a chance to run; then it runs between these.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const LOOKS_AGAIN: u32 = 3;
 /// The time between two checks of a process that inherited the listener over an `exec`, and their
 /// number. It cannot count the calls of `accept` of the process that offers the listener, which
 /// usually lives on and is first. A client that is moved over TCP ends with the process that moves
 /// its bytes, so the heir begins late.
 const PATIENCE_OF_HEIR: Duration = Duration::from_millis(200);
 const LOOKS_OF_HEIR: u32 = 10;
-/// The longest such time. The time doubles each time that a program was only slow.
-const PATIENCE_MAX: Duration = Duration::from_millis(800);
 /// The shortest time between two wake-ups by clients. So a listener whose program accepts costs
 /// nothing per client.
 pub(super) const REST: Duration = Duration::from_millis(100);
@@ -143,7 +147,7 @@ impl Judgement {
             Stage::Armed => {
                 let accepts = used.accepts;
                 let looks = match self.holder {
-                    Holder::Offerer => 0,
+                    Holder::Offerer => LOOKS_AGAIN,
                     Holder::Heir => LOOKS_OF_HEIR - 1,
                 };
                 self.stage = Stage::Doubting { accepts, looks };
@@ -166,7 +170,10 @@ impl Judgement {
             (Stage::Doubting { accepts, looks }, _) if is_pending && accepts == used.accepts => {
                 if let Some(looks) = looks.checked_sub(1) {
                     self.stage = Stage::Doubting { accepts, looks };
-                    return Step::Check(self.patience);
+                    return Step::Check(match self.holder {
+                        Holder::Offerer => LOOK_AGAIN,
+                        Holder::Heir => self.patience,
+                    });
                 }
                 self.stage = Stage::Offering {
                     accepts,
@@ -362,7 +369,11 @@ mod tests {
         let once_more = (ACCEPTED, Step::Check(FIRST_CHECK));
         let later = (LATER, Step::Check(Duration::from_millis(4)));
         let mut pending = same();
-        pending[0] = (DOUBTING, Step::Check(PATIENCE));
+        let doubting = Stage::Doubting {
+            accepts: 1,
+            looks: LOOKS_AGAIN,
+        };
+        pending[0] = (doubting, Step::Check(PATIENCE));
         pending[5] = (Stage::Withdrawn, Step::OfferAll);
         let [mut refused, mut absent] = [same(); 2];
         refused[2..4].copy_from_slice(&[rest; 2]);
@@ -465,6 +476,20 @@ mod tests {
             ..Judgement::new(Holder::Offerer)
         };
         assert_eq!(judgement.on_time(SLOW, true, Some(Gone)), Step::Check(REST));
+    }
+
+    #[test]
+    fn a_program_can_run_between_a_late_check_and_the_offer() {
+        for accepted_before in 0..LOOKS_AGAIN {
+            let mut judgement = Judgement::new(Holder::Offerer);
+            assert_eq!(judgement.on_pending(UNUSED), Step::Check(PATIENCE));
+            for _ in 0..=accepted_before {
+                let step = judgement.on_time(UNUSED, true, None);
+                assert_eq!(step, Step::Check(LOOK_AGAIN));
+            }
+            let step = judgement.on_time(ACCEPTING, true, None);
+            assert_eq!(step, Step::Check(REST), "after {accepted_before}");
+        }
     }
 
     #[test]
