@@ -126,7 +126,7 @@ fn test(name: &str) -> Result<String> {
 }
 
 /// The directories of the tests of each crate; all other tests are suites.
-const CRATES: [(&str, &[&str]); 9] = [
+const CRATES: [(&str, &[&str]); 10] = [
     ("access_layer", &["access-layer/src"]),
     (
         "provider_iwarp_soft",
@@ -143,6 +143,7 @@ const CRATES: [(&str, &[&str]); 9] = [
     ("ops", &["ops/tests", "ops/src"]),
     ("ops_switch", &["ops/tests/switch"]),
     ("ops_preload", &["ops/preload/src"]),
+    ("dat_tools", &["tools/tests"]),
 ];
 
 /// The files in which the modules of a test may be.

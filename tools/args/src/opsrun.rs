@@ -79,6 +79,11 @@ pub struct Listed {
     /// Print the same metrics in the text format 0.0.4 of Prometheus, for its textfile collector.
     #[arg(long, conflicts_with = "watch")]
     pub prometheus: bool,
+    /// Print the numbers of the kernel's protocols in the format of /proc/net/snmp, followed by
+    /// those of the offloaded connections of the same network namespace. The bytes of connections
+    /// within the host are not counted.
+    #[arg(long, conflicts_with_all = ["json", "openmetrics", "prometheus", "watch", "port"])]
+    pub statistics: bool,
     /// Print only the process with this number.
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
@@ -97,7 +102,7 @@ pub struct Listed {
     pub watch: Option<Duration>,
     /// Below each connection over SDP, print its bytes by mechanism, its advertisements of memory,
     /// its credits, and how often bytes had to wait.
-    #[arg(short, long, conflicts_with_all = ["json", "openmetrics", "prometheus"])]
+    #[arg(short, long, conflicts_with_all = ["json", "openmetrics", "prometheus", "statistics"])]
     pub info: bool,
     /// Print no line with the names of the columns.
     #[arg(short = 'H', long)]

@@ -7,7 +7,8 @@
 //! - `launch.rs` the start of a program with the libraries that are installed with `opsrun`
 //! - `ss.rs` the command `ss`: `listing.rs` reads the sockets of all programs from their pages and
 //!   from the kernel's tables, `sockets.rs` prints them, with the counters of `mechanisms.rs`;
-//!   `watch.rs` prints them at intervals, and `openmetrics.rs` as metrics
+//!   `watch.rs` prints them at intervals, `openmetrics.rs` as metrics, and `statistics.rs` their
+//!   sums next to the kernel's
 //! - `reach.rs` programs into which the library cannot be loaded
 //! - `start.rs` starts a program with the library loaded before its C library
 
@@ -21,6 +22,7 @@ mod reach;
 mod sockets;
 mod ss;
 mod start;
+mod statistics;
 mod watch;
 
 use std::process::ExitCode;

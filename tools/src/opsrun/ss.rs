@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tool_args::opsrun::Listed;
 
 use crate::sockets::{self, Shown};
-use crate::{listing, openmetrics, watch};
+use crate::{listing, openmetrics, statistics, watch};
 
 /// Prints the sockets.
 pub(crate) fn run(how: Listed) -> Result<ExitCode> {
@@ -18,8 +18,8 @@ pub(crate) fn run(how: Listed) -> Result<ExitCode> {
         return written(watch::run(&root, interval, how));
     }
     let has_metrics = how.openmetrics || how.prometheus;
-    let mut listing = match has_metrics {
-        // The metrics have the addresses of listeners only, which are in the pages.
+    let mut listing = match has_metrics || how.statistics {
+        // These have the addresses of listeners at most, which are in the pages.
         true => Listing::read(&root),
         false => listing::read(&root),
     };
@@ -36,6 +36,8 @@ pub(crate) fn run(how: Listed) -> Result<ExitCode> {
     let text = if how.json {
         let processes: Vec<Value> = listing.processes.iter().map(sockets::process).collect();
         format!("{:#}\n", json!({ "processes": processes }))
+    } else if how.statistics {
+        statistics::text(&listing.processes)?
     } else if has_metrics {
         let format = match how.prometheus {
             true => openmetrics::Format::Prometheus,

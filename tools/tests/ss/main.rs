@@ -62,7 +62,7 @@ fn value(metrics: &Exposition, name: &str, labels: &[(&str, &str)]) -> f64 {
 }
 
 #[test]
-fn metrics_are_those_of_the_sockets_and_pass_a_strict_parser() {
+fn metrics_and_statistics_are_those_of_the_sockets() {
     static WRITER: Writer = Writer::new();
     let dir = tempfile::tempdir().unwrap();
     WRITER.begin(PageRoot::at(dir.path()));
@@ -126,6 +126,31 @@ fn metrics_are_those_of_the_sockets_and_pass_a_strict_parser() {
     assert_eq!(metrics.units["ops_mechanism_bytes"], "bytes");
     assert_eq!(value(&metrics, "ops_unreadable_pages", &[]), 0.0);
     assert_eq!(metrics.units["ops_sent_bytes"], "bytes");
+
+    let output = ss(dir.path()).arg("--statistics").output().unwrap();
+    let statistics = success(&output);
+    let number = |protocol: &str, name: &str| {
+        let mut lines = statistics
+            .lines()
+            .filter_map(|line| line.strip_prefix(protocol));
+        let [names, numbers] = [(); 2].map(|()| lines.next().unwrap().split(' '));
+        let named: Vec<_> = names.zip(numbers).filter(|pair| pair.0 == name).collect();
+        assert_eq!(named.len(), 1, "{protocol} {name}");
+        named[0].1.parse::<i64>().unwrap()
+    };
+    number("Tcp:", "CurrEstab");
+    for (name, expected) in [
+        ("CurrConns", 1),
+        ("Connections", 2),
+        ("StayedOnTcp", 1),
+        ("AcceptedTcp", 2),
+        ("OutBytes", 77),
+        ("InBytes", 3),
+        ("OutWritten", 66),
+        ("WaitsForReader", 4),
+    ] {
+        assert_eq!(number("Offload:", name), expected, "{name}");
+    }
 }
 
 #[test]
@@ -174,6 +199,7 @@ fn formats_exclude_each_other_and_intervals_have_limits() {
         "--openmetrics --watch 1",
         "--openmetrics --info",
         "-i --json",
+        "--statistics --json",
         "--watch 0",
         "--watch nan",
         "--watch 1e9",
