@@ -101,8 +101,8 @@ fn ok(done: i32) -> io::Result<()> {
     }
 }
 
-/// Accepts received segments with data from or to `port`: over IPv4, and over IPv6 without extension
-/// headers.
+/// Accepts received segments with data from or to `port`: over IPv4, and over IPv6 without
+/// extension headers.
 fn segments_with_data(port: u16) -> [sock_filter; 25] {
     const TCP: u32 = libc::IPPROTO_TCP as u32;
     const DATA_OFFSET: u32 = 12;

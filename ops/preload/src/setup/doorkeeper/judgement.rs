@@ -22,8 +22,9 @@ use crate::listener::offers::NotOffered;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The longest such time. The time doubles each time that a program was only slow.
 const PATIENCE_MAX: Duration = Duration::from_millis(800);
-/// The time between the checks that follow it, and their number. A check that a busy or stopped machine
-/// has delayed may come before the program has had a chance to run; then it runs between these.
+/// The time between the checks that follow it, and their number. A check that a busy or stopped
+/// machine has delayed may come before the program has had a chance to run; then it runs between
+/// these.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const LOOKS_AGAIN: u32 = 3;
 /// The time between two checks of a process that inherited the listener over an `exec`, and their
