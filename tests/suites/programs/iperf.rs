@@ -1,5 +1,6 @@
 //! iperf3: parallel streams in both directions, with and without `sendfile`.
 
+use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,7 @@ fn run_clients(scene: &Scene, side: Side) -> Result<()> {
     let amount = if scene.is_long() { "4G" } else { "32M" };
     for how in ["", "-P 4", "-R", "-P 4 -R", "-Z", "-Z -R", "-P 2 --bidir"] {
         let line = format!("-c {HOST} -p {PORT} -n {amount} {how}");
+        let before = listeners()?;
         let finished = admitted(scene, side, &line)?
             .prints("iperf Done.")?
             .never_prints("error")?;
@@ -48,8 +50,38 @@ fn run_clients(scene: &Scene, side: Side) -> Result<()> {
                 ensure!(moved > 0.0, "{how}: {line}");
             }
         }
+        await_next_listener(scene, &before)?;
     }
     Ok(())
+}
+
+/// Waits until the server has replaced its listening socket, as it does after each client. A client
+/// that connects meanwhile is reset, or finds the new socket before peers are told of it: both use
+/// TCP.
+fn await_next_listener(scene: &Scene, before: &[String]) -> Result<()> {
+    let until = Instant::now() + scene.deadline();
+    loop {
+        let now = listeners()?;
+        if !now.is_empty() && !now.iter().any(|one| before.contains(one)) {
+            break;
+        }
+        ensure!(Instant::now() < until, "the server does not listen again");
+        sleep(Duration::from_millis(5));
+    }
+    match scene.is_sdp() && scene.side() == Side::Offloading {
+        true => scene.await_offer(PORT),
+        false => Ok(()),
+    }
+}
+
+/// The inodes of the sockets that listen at the port.
+fn listeners() -> Result<Vec<String>> {
+    const LISTEN: &str = "0A";
+    let table = fs::read_to_string("/proc/thread-self/net/tcp").context("reading listeners")?;
+    let rows = table.lines().skip(1).map(str::split_whitespace);
+    let rows = rows.map(Iterator::collect::<Vec<_>>);
+    let ours = rows.filter(|row| row[1].ends_with(&format!(":{PORT:04X}")) && row[3] == LISTEN);
+    Ok(ours.map(|row| row[9].to_owned()).collect())
 }
 
 /// Runs a client, and repeats it while the server has not finished with the previous client. The
