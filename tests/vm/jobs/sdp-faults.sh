@@ -126,6 +126,7 @@ no_access() {
 
 # dat.conf lists another device.
 other_device() {
+    local is_on_tcp=yes
     serve $port python3 "$here/load.py" serve 10.9.10.1 $port || return
     start_visitor 10.9.10.1 || return
     lists "^tcp .* 10.9.10.1:$port .*python3.* lists no adapter" || lists "^tcp .* 10.9.10.1:$port .*python3" || return

@@ -2,7 +2,8 @@
 # because both ends are on one host, where connections otherwise use the protocol `local`.
 #
 #   under COMMAND...              runs a client under opsrun, with $rules, for $limit seconds at most
-#   serve PORT COMMAND...         starts a server under opsrun and waits until peers can find it at the port
+#   serve PORT COMMAND...         starts a server under opsrun and waits until peers can find it at the port; with
+#                                 $is_on_tcp, until it listens
 #   trial DEVICE NAME COMMAND...  checks that the command succeeds, and that the device carried connections
 #   finish                        prints the number of trials, and exits
 
@@ -55,7 +56,7 @@ serve() {
     # The server is not started by the function, because the process would be a shell with the server as child.
     "$opsrun" --rules "$rules" "$@" > "$work/server" 2>&1 &
     servers+=($!)
-    wait_until listens "$port" && wait_until is_offered "$port"
+    wait_until listens "$port" && { [ -n "${is_on_tcp:-}" ] || wait_until is_offered "$port"; }
 }
 
 # Ends the servers of a trial. A server that does not end by SIGTERM is a failure.
