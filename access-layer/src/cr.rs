@@ -21,7 +21,7 @@ use crate::ep::{Acceptance, Ep, check_private_data};
 use crate::error::{DatError, DatResult};
 use crate::handle::{self, Handle, Kind, Object, Pinned, Reservation};
 use crate::ia::{Child, Ia};
-use crate::rnic::{RequestInfo, Rnic};
+use crate::rnic::{RequestInfo, Rnic, RnicError};
 
 /// A connection request.
 pub struct Cr<R: Rnic> {
@@ -189,6 +189,28 @@ impl<R: Rnic> Cr<R> {
         let result = taker(pending, &info);
         Self::abandon(this);
         result
+    }
+
+    /// Passes the request, with the current private data, to the process that listens at `port`.
+    /// The endpoint of the request returns to the consumer. On failure the request is unchanged.
+    pub(crate) fn hand_to_process(this: &Pinned<Self>, port: u16) -> DatResult {
+        let mut pending = this.take()?;
+        let private_data = this.private_data.copy();
+        let rnic = this.ia.rnic();
+        if let Err(error) = rnic.hand_off(&mut pending.request, port, &private_data) {
+            tracing::info!(cr = ?this.handle, port, %error, "the request is not handed off");
+            this.return_pending(pending);
+            return Err(match error {
+                RnicError::InvalidArgument(_) => DatError::invalid_arg(2),
+                other => other.into(),
+            });
+        }
+        if let Some(socket) = &mut pending.socket {
+            socket.on_handed_off();
+        }
+        this.release_ep();
+        Self::abandon(this);
+        Ok(())
     }
 
     pub(crate) fn ia(&self) -> &Arc<Ia<R>> {

@@ -61,6 +61,8 @@ pub(crate) enum Call {
     Accept(u32, Vec<u8>),
     /// The number of the request and the private data.
     Reject(u32, Vec<u8>),
+    /// The number of the request, the port and the private data.
+    HandOff(u32, u16, Vec<u8>),
     DropRequest {
         request: u32,
     },
@@ -412,6 +414,19 @@ impl Rnic for ScriptedRnic {
         let call = Call::Reject(request.answer(), private_data.to_vec());
         self.script.record(call);
         self.script.refused()
+    }
+
+    fn hand_off(
+        &self,
+        request: &mut Request,
+        port: u16,
+        private_data: &[u8],
+    ) -> Result<(), RnicError> {
+        let call = Call::HandOff(request.number, port, private_data.to_vec());
+        self.script.record(call);
+        self.script.refused()?;
+        request.script = None;
+        Ok(())
     }
 
     fn set_recv_watermarks(

@@ -6,6 +6,7 @@ use iwarp_proto::Stag;
 use rnic::RnicError;
 
 use crate::adapter::Shared;
+use crate::cm::handoff::Receiver;
 use crate::cm::listen::Listener;
 use crate::cq::Cq;
 use crate::memory::{Window, WindowId};
@@ -96,13 +97,30 @@ impl Drop for SoftMw {
 
 /// A listening service.
 pub struct SoftListener {
-    pub(crate) listener: Arc<Listener>,
+    listener: Arc<Listener>,
+    /// `None` if the kernel refuses it.
+    receiver: Option<Arc<Receiver>>,
 }
 
 rnic::opaque_debug!(SoftListener {});
 
+impl SoftListener {
+    pub(crate) fn new(listener: Arc<Listener>) -> Self {
+        let receiver = Receiver::open(&listener)
+            .inspect_err(|error| tracing::warn!(%error, "no process can hand over a request"));
+        Self {
+            listener,
+            receiver: receiver.ok(),
+        }
+    }
+}
+
 impl Drop for SoftListener {
     fn drop(&mut self) {
+        // The name is free before the port is, so that the next service on the port has both.
+        if let Some(receiver) = &self.receiver {
+            receiver.close();
+        }
         self.listener.close();
     }
 }

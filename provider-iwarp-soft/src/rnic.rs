@@ -242,7 +242,7 @@ impl Rnic for SoftRnic {
         token: ListenToken,
     ) -> Result<(SoftListener, u16), RnicError> {
         let (listener, port) = Listener::open(&self.shared, address.port, token)?;
-        Ok((SoftListener { listener }, port))
+        Ok((SoftListener::new(listener), port))
     }
 
     fn connect(&self, qp: &SoftQp, params: &ConnectParams<'_>) -> Result<(), RnicError> {
@@ -282,6 +282,15 @@ impl Rnic for SoftRnic {
 
     fn reject(&self, request: SoftRequest, private_data: &[u8]) -> Result<(), RnicError> {
         request.reject(private_data)
+    }
+
+    fn hand_off(
+        &self,
+        request: &mut SoftRequest,
+        port: u16,
+        private_data: &[u8],
+    ) -> Result<(), RnicError> {
+        request.hand_off(port, private_data)
     }
 
     fn disconnect(&self, qp: &SoftQp, abrupt: bool) {

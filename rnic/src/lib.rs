@@ -306,6 +306,21 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// consumer.
     fn reject(&self, request: Self::ConnReq, private_data: &[u8]) -> Result<(), RnicError>;
 
+    /// Hands a request to the service that another process of this host has at `port` of this
+    /// RNIC's address. `private_data` replaces that of the request.
+    ///
+    /// After `Ok` the request belongs to that process, and the drop of `request` has no effect.
+    /// After `Err` the request is unchanged. [`RnicError::InvalidArgument`] means that there is no
+    /// such service.
+    fn hand_off(
+        &self,
+        _request: &mut Self::ConnReq,
+        _port: u16,
+        _private_data: &[u8],
+    ) -> Result<(), RnicError> {
+        Err(RnicError::InvalidArgument("no such service"))
+    }
+
     /// Ends the connection of `qp`, or the attempt to connect. *May call up.*
     ///
     /// Abrupt: on return every posted request has completed (flushed if unfinished), and all events

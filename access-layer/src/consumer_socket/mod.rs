@@ -13,6 +13,8 @@
 //!   └──────────────────────────connect──────────────────────────────┘
 //! ```
 //!
+//! A request that is handed to another process takes the socket along: `Cr ──handed off──▶ System`.
+//!
 //! The RNIC passes the descriptor from one of its objects to another. This record contains what
 //! these steps mean for the consumer.
 
@@ -31,7 +33,8 @@ pub(crate) enum Owner {
     Cr,
     /// The endpoint that connects or is connected over the socket.
     Ep,
-    /// The operating system: the connection has ended and the socket is closed.
+    /// The operating system: the connection has ended, or another process has it, and the socket is
+    /// closed.
     System,
 }
 
@@ -93,6 +96,11 @@ impl ConsumerSocket {
     /// Called when the connection request was rejected.
     pub(crate) fn on_rejected(&mut self) {
         self.pass(Owner::Cr, Owner::Consumer);
+    }
+
+    /// Called when the connection request was handed to another process.
+    pub(crate) fn on_handed_off(&mut self) {
+        self.pass(Owner::Cr, Owner::System);
     }
 
     /// Called when an endpoint connects over the socket.
@@ -176,6 +184,7 @@ mod tests {
         a_freed_service_point_returns_the_socket: Ssp.on_ssp_freed => Consumer;
         an_accepted_request_passes_the_socket_to_the_endpoint: Cr.on_accepted => Ep;
         a_rejected_request_returns_the_socket: Cr.on_rejected => Consumer;
+        a_request_of_another_process_closes_the_socket: Cr.on_handed_off => System;
         a_connecting_endpoint_takes_the_socket: Consumer.on_connecting => Ep;
         a_connection_that_is_not_made_returns_the_socket: Ep.on_not_made => Consumer;
         the_end_of_a_connection_passes_the_socket_to_the_system: Ep.on_ended => System;

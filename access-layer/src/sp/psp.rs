@@ -137,20 +137,12 @@ impl<R: Rnic> Psp<R> {
     }
 
     /// Implements `dat_cr_handoff`: hands the request to the public service point of `conn_qual` on
-    /// the same IA.
-    ///
-    /// A connection cannot be passed to another process, so a service point of another process is
-    /// treated as nonexistent.
+    /// the same IA, or else to the process that listens for this qualifier.
     pub(crate) fn handoff(cr: &Pinned<Cr<R>>, conn_qual: DatConnQual) -> DatResult {
-        let Some(target) = cr.ia().find_child(|psp: &Self| psp.serves(conn_qual)) else {
-            tracing::info!(
-                cr = ?cr.handle(),
-                conn_qual,
-                "handoff: no such service point in this process"
-            );
-            return Err(DatError::invalid_arg(2));
-        };
-        Cr::hand_over(cr, |pending, info| target.take_over(pending, info))
+        match cr.ia().find_child(|psp: &Self| psp.serves(conn_qual)) {
+            Some(target) => Cr::hand_over(cr, |pending, info| target.take_over(pending, info)),
+            None => Cr::hand_to_process(cr, port_of(conn_qual)),
+        }
     }
 
     /// Returns true if the service point has this qualifier.

@@ -121,13 +121,13 @@ impl Cr {
         }
     }
 
-    /// Hands the request to the service `conn_qual` of the same adapter, which receives it as a new
-    /// request.
+    /// Hands the request to the service `conn_qual` of the same adapter, in this process or in
+    /// another process of the host. The service receives it as a new request.
     ///
     /// # Errors
     /// The error contains the request. The call fails for a request that was received over a
-    /// consumer's socket, and with `DAT_INVALID_PARAMETER` when this process has no public service
-    /// point for `conn_qual`.
+    /// consumer's socket, and with `DAT_INVALID_PARAMETER` when no process has a service point for
+    /// `conn_qual`.
     pub fn handoff(mut self, conn_qual: u64) -> Result<(), AnswerError> {
         let result = if self.socket.is_some() {
             Err(Error::Unrepresentable {

@@ -1,17 +1,18 @@
 //! Services, and inbound connections until their request is complete.
 
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use host::locks::IgnorePoison as _;
-use iwarp_proto::mpa::{Progress, RequestInfo};
-use rnic::{ListenToken, RequestInfo as Request, Resource, RnicError};
+use iwarp_proto::mpa::Progress;
+use rnic::{ListenToken, Resource, RnicError};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt};
 
-use super::request::SoftRequest;
+use super::request::{RequestFrame, deliver};
 use crate::adapter::Shared;
 use crate::engine::io::{self, Received};
 use crate::engine::{Interest, Key, NotWatched, Source, deadline_after};
@@ -30,10 +31,12 @@ const ACCEPTS_MAX: usize = 64;
 
 /// A listening service.
 pub(crate) struct Listener {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     key: Key,
     socket: NotInherited,
-    token: ListenToken,
+    /// The address of the service.
+    pub(super) address: SocketAddr,
+    pub(super) token: ListenToken,
     is_open: AtomicBool,
     half_open: HalfOpen<Inbound>,
 }
@@ -57,6 +60,7 @@ impl Listener {
             shared: shared.clone(),
             key: shared.engine.new_key(),
             socket: NotInherited::new(socket),
+            address: shared.config.socket_address(port),
             token,
             is_open: AtomicBool::new(true),
             half_open: HalfOpen::new(),
@@ -81,6 +85,10 @@ impl Listener {
         self.shared.engine.delist(self.key);
         // Peers are refused from now on, even while another reference to the listener exists.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
     }
 
     fn accept_some(self: &Arc<Self>) {
@@ -124,7 +132,7 @@ impl Listener {
 
     fn arm(&self) {
         let engine = &self.shared.engine;
-        if self.is_open.load(Ordering::Acquire)
+        if self.is_open()
             && engine
                 .rearm(self.key, self.socket.as_fd(), Interest::Readable)
                 .is_err()
@@ -178,10 +186,7 @@ enum Peeked {
     /// Nothing yet, or an incomplete Request.
     Waiting { is_begun: bool },
     /// A complete Request, which was taken from the stream.
-    Request {
-        info: RequestInfo,
-        private_data: Vec<u8>,
-    },
+    Request(RequestFrame),
     /// Certainly not an MPA Request.
     Unusable,
 }
@@ -308,7 +313,7 @@ impl Inbound {
         };
         let request = match front {
             Peeked::Waiting { is_begun } => return self.wait_on(&mut state, is_begun),
-            Peeked::Request { info, private_data } => Some((info, private_data)),
+            Peeked::Request(frame) => Some(frame),
             Peeked::Unusable => None,
         };
         let Some(socket) = state.socket.take() else {
@@ -319,7 +324,7 @@ impl Inbound {
         self.deregister(&socket);
         drop(state);
         match (request, &self.origin) {
-            (Some((info, private_data)), _) => self.deliver_request(socket, info, &private_data),
+            (Some(frame), _) => self.deliver_request(socket, frame),
             (None, Origin::Listener(_)) => drop(socket),
             (None, Origin::Armed(token)) => {
                 drop(socket);
@@ -345,12 +350,9 @@ impl Inbound {
                 private_data,
                 value,
             } => {
-                let private_data = front[private_data].to_vec();
+                let frame = RequestFrame::new(value, &front[..consumed], private_data);
                 if io::discard(socket.as_fd(), consumed) {
-                    Peeked::Request {
-                        info: value,
-                        private_data,
-                    }
+                    Peeked::Request(frame)
                 } else {
                     Peeked::Unusable
                 }
@@ -383,31 +385,21 @@ impl Inbound {
         self.shared.engine.set_deadline(self.key, Some(next));
     }
 
-    fn deliver_request(&self, socket: Socket, info: RequestInfo, private_data: &[u8]) {
+    fn deliver_request(&self, socket: Socket, frame: RequestFrame) {
         let token = match &self.origin {
-            Origin::Listener(listener) if !listener.is_open.load(Ordering::Acquire) => return,
+            Origin::Listener(listener) if !listener.is_open() => return,
             Origin::Listener(listener) => listener.token,
             Origin::Armed(token) => *token,
         };
-        let addresses = (io::local_address(&socket), io::remote_address(&socket));
-        let (Some(local), Some(remote)) = addresses else {
-            if let Origin::Armed(token) = self.origin {
+        let addresses = io::local_address(&socket).zip(io::remote_address(&socket));
+        match (addresses, &self.origin) {
+            (Some(addresses), _) => deliver(&self.shared, token, socket, frame, addresses),
+            (None, Origin::Listener(_)) => {}
+            (None, Origin::Armed(token)) => {
                 drop(socket);
-                self.shared.upcall.socket_down(token);
+                self.shared.upcall.socket_down(*token);
             }
-            return;
-        };
-        let max = self.shared.config.private_data_max as usize;
-        let described = Request {
-            local,
-            remote,
-            private_data: &private_data[..private_data.len().min(max)],
-            truncated: private_data.len() > max,
-        };
-        let request = SoftRequest::new(self.shared.clone(), socket, info);
-        self.shared
-            .upcall
-            .connection_request(token, request, &described);
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {

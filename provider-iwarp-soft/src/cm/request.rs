@@ -1,14 +1,17 @@
 //! A connection request that was received and waits for `accept` or `reject`.
 
+use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use iwarp_proto::mpa::{AcceptParams as Depths, RequestInfo, StartupError};
+use iwarp_proto::mpa::{AcceptParams as Depths, Progress, RequestInfo, StartupError};
 use iwarp_proto::wire::mpa::StartupFrame;
 use iwarp_proto::{Role, mpa::Negotiated};
-use rnic::{AcceptParams, RnicError};
+use rnic::{AcceptParams, ListenToken, RequestInfo as Request, RnicError};
 
 use crate::adapter::Shared;
+use crate::config::Config;
 use crate::engine::io::send_whole;
 use crate::engine::{Engine, Key, Source};
 use crate::lingering::LingeringSocket;
@@ -27,23 +30,83 @@ const FIRST_FPDU_TURNS: u32 = 2;
 /// the connection. A consumer's socket is returned to the consumer instead; before that the request
 /// is rejected, because it was taken from the stream and the peer waits for an answer.
 pub struct SoftRequest {
-    shared: Arc<Shared>,
-    /// `None` once the request was answered.
-    socket: Option<Socket>,
-    info: RequestInfo,
+    pub(super) shared: Arc<Shared>,
+    /// `None` once the request was answered or handed off.
+    pub(super) socket: Option<Socket>,
+    pub(super) frame: RequestFrame,
 }
 
-rnic::opaque_debug!(SoftRequest { info });
+rnic::opaque_debug!(SoftRequest { frame });
 
-impl SoftRequest {
-    pub(super) fn new(shared: Arc<Shared>, socket: Socket, info: RequestInfo) -> Self {
+/// A complete and valid MPA Request.
+#[derive(Debug)]
+pub(super) struct RequestFrame {
+    info: RequestInfo,
+    bytes: Box<[u8]>,
+    private_data: Range<usize>,
+}
+
+impl RequestFrame {
+    /// Keeps the bytes of a Request. `private_data` is a range of them.
+    pub(super) fn new(info: RequestInfo, bytes: &[u8], private_data: Range<usize>) -> Self {
         Self {
-            shared,
-            socket: Some(socket),
             info,
+            bytes: bytes.into(),
+            private_data,
         }
     }
 
+    /// Returns `None` if the bytes are not exactly one Request.
+    pub(super) fn parse(config: &Config, bytes: &[u8]) -> Option<Self> {
+        match responder(config).handle_input(bytes) {
+            Progress::Frame {
+                consumed,
+                private_data,
+                value,
+            } if consumed == bytes.len() => Some(Self::new(value, bytes, private_data)),
+            _ => None,
+        }
+    }
+
+    /// Returns the Request with the front of its private data replaced.
+    pub(super) fn with_private_data(&self, private_data: &[u8]) -> Vec<u8> {
+        let mut bytes = self.bytes.to_vec();
+        for (to, from) in bytes[self.private_data.clone()]
+            .iter_mut()
+            .zip(private_data)
+        {
+            *to = *from;
+        }
+        bytes
+    }
+}
+
+/// Delivers a request to the service or service point of `token`, with the local address and that
+/// of the requester.
+pub(super) fn deliver(
+    shared: &Arc<Shared>,
+    token: ListenToken,
+    socket: Socket,
+    frame: RequestFrame,
+    (local, remote): (SocketAddr, SocketAddr),
+) {
+    let private_data = frame.bytes[frame.private_data.clone()].to_vec();
+    let max = shared.config.private_data_max as usize;
+    let described = Request {
+        local,
+        remote,
+        private_data: &private_data[..private_data.len().min(max)],
+        truncated: private_data.len() > max,
+    };
+    let request = SoftRequest {
+        shared: shared.clone(),
+        socket: Some(socket),
+        frame,
+    };
+    shared.upcall.connection_request(token, request, &described);
+}
+
+impl SoftRequest {
     /// Accepts on an idle queue pair.
     pub(crate) fn accept(
         mut self,
@@ -63,7 +126,7 @@ impl SoftRequest {
             ird_max: ird_max(&qp.attr),
         };
         let (frame, negotiated) = responder(&self.shared.config)
-            .accept(&self.info, depths, params.private_data)
+            .accept(&self.frame.info, depths, params.private_data)
             .map_err(|error| match error {
                 StartupError::PrivateDataTooLong { .. } => {
                     RnicError::InvalidArgument("private data")
@@ -105,7 +168,7 @@ impl SoftRequest {
 
     fn rejection(&self, private_data: &[u8]) -> Result<StartupFrame, RnicError> {
         responder(&self.shared.config)
-            .reject(&self.info, Depths::default(), private_data)
+            .reject(&self.frame.info, Depths::default(), private_data)
             .map_err(|_| RnicError::InvalidArgument("private data"))
     }
 }

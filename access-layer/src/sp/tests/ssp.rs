@@ -253,6 +253,21 @@ fn if_rejected_the_endpoint_is_unconnected_and_may_be_reused_or_destroyed() {
     Ep::free(&ep).unwrap();
 }
 
+// 1.2: a request is redirected to another process.
+
+#[test]
+fn a_request_that_is_handed_off_leaves_the_endpoint_to_the_consumer() {
+    let (bench, ep, ssp) = armed();
+    bench.request(ssp.handle(), 1, b"");
+    let cr = cr_of(&bench.arrival());
+    bench.script.calls();
+    Psp::handoff(&cr, 1002).unwrap();
+    let call = Call::HandOff(1, 1002, Vec::new());
+    assert_eq!(bench.script.calls(), [call]);
+    assert_eq!(state(&ep), DAT_EP_STATE_UNCONNECTED);
+    assert_eq!(ssp.query(DAT_IW_SSP_FIELD_SOCKET_ID).unwrap().socket_id, -1);
+}
+
 // 3.1.1.3 MODEL IMPLICATIONS
 
 #[test]
