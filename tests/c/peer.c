@@ -19,6 +19,7 @@
  *   pause_ms wait this long between the request and the answer
  *   hold_ms  the time limit of hold, which is timeout_ms without this setting
  *   greet    first exchange a line each way in streaming mode
+ *   handoff  hand the request to the process that listens at this port; accept if that fails
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +47,7 @@
 
 struct settings {
 	const char *role, *ia, *host, *socket;
-	unsigned port, messages, size, timeout_ms, pause_ms, hold_ms;
+	unsigned port, messages, size, timeout_ms, pause_ms, hold_ms, handoff;
 	int hold, close, flood, leave, fetch, poll, storm, greet;
 };
 
@@ -103,6 +104,8 @@ static void parse_one(struct settings *set, const char *arg)
 		set->poll = (int)number(value);
 	else if (IS("storm"))
 		set->storm = (int)number(value);
+	else if (IS("handoff"))
+		set->handoff = number(value);
 	else if (IS("greet"))
 		set->greet = (int)number(value);
 	else
@@ -418,6 +421,19 @@ static void live(struct kit *kit, const struct settings *set, int active)
 	connection_event(kit, set->timeout_ms);
 }
 
+/* Hands a request to another process. Returns 0 if this process still has the request. */
+static int hand_off(DAT_CR_HANDLE cr, unsigned port)
+{
+	DAT_RETURN ret = dat_cr_handoff(cr, port);
+
+	if (ret != DAT_SUCCESS) {
+		print_failure("dat_cr_handoff", ret);
+		return 0;
+	}
+	printf("HANDED OFF\n");
+	return 1;
+}
+
 /* Accepts the received request. Returns 1 if the connection is established. */
 static int answer(struct kit *kit, const struct settings *set, DAT_EVENT *event)
 {
@@ -428,6 +444,8 @@ static int answer(struct kit *kit, const struct settings *set, DAT_EVENT *event)
 	print_private_data((int)param.private_data_size, param.private_data);
 	print_address("CALLER", param.remote_ia_address_ptr);
 	pause_for(set->pause_ms);
+	if (set->handoff && hand_off(cr, set->handoff))
+		return 0;
 	/* A request of a socket service point has its endpoint already. */
 	must("dat_cr_accept",
 	     dat_cr_accept(cr, param.local_ep_handle ? DAT_HANDLE_NULL : kit->ep,
@@ -488,7 +506,7 @@ static void run_ssp(struct kit *kit, const struct settings *set)
 			live(kit, set, 0);
 	}
 	must("dat_iw_ssp_free", dat_iw_ssp_free(ssp));
-	if (up)
+	if (up || set->handoff)
 		print_socket(fd);
 }
 

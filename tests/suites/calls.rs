@@ -14,6 +14,10 @@ trials! { compile => calls_srq:
     the_soft_watermark_can_be_set_by_attributes = "soft-watermark-attribute",
 }
 
+trials! { compile => calls_handoff:
+    a_request_does_not_move_to_another_adapter_of_its_process = "own-process",
+}
+
 trials! { compile => calls_tolerated:
     endpoints_without_evds_for_completions_connect = "without-evds",
     a_remote_segment_needs_no_length = "without-length",

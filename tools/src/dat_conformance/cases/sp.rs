@@ -25,6 +25,8 @@ cases! { pub(super) fn cases:
         connects_thrice, accepts_thrice;
     "psp/origin": "a request reports the peer's address" => connects_and_sends_address, sees_origin;
     "psp/handoff": "a request can be handed to another service point" => connects, hands_off;
+    "psp/handoff-to-process": "a request moves to another process of the host, or stays" =>
+        connects_and_listens, hands_to_process;
     "rsp/accept": "accepting a request connects the reserved endpoint" => connects, rsp_accept;
     "rsp/once": "a reserved service point delivers one request" => connects_once, rsp_once;
     "rsp/reject": "a rejection releases the reserved endpoint" => is_rejected, rsp_reject;
@@ -197,6 +199,49 @@ fn hands_off(kit: Kit, side: &mut Side<'_>) -> Result<()> {
     let is_kept = request.private_data().starts_with(b"hello");
     ensure!(is_kept, "the private data is lost");
     let _ep = accept(request, &kit, side)?;
+    side.barrier("over")
+}
+
+/// The requester's process also listens, and may receive its own request.
+fn connects_and_listens(kit: Kit, side: &mut Side<'_>) -> Result<()> {
+    let psp = Psp::create_any(&kit.ia, &kit.requests)?;
+    side.send_address(kit.address()?, psp.conn_qual())?;
+    let ep = kit.ep()?;
+    let (address, conn_qual) = side.receive_address()?;
+    ep.start_connect(address, conn_qual, Some(side.patience()), b"hello")?;
+    let mut accepted = None;
+    if side.receive("handoff")? == b"moved" {
+        let request = expect::request(&kit.requests, side)?;
+        let (sp, qual) = (request.service_point(), request.conn_qual());
+        let is_here = sp == psp.id() && qual == psp.conn_qual();
+        ensure!(is_here, "the request is not at the service point");
+        let is_kept = request.private_data().starts_with(b"hello");
+        ensure!(is_kept, "the private data is lost");
+        accepted = Some(request.accept(Some(&kit.ep()?), &[])?);
+    }
+    for ep in accepted.iter().chain([&ep]) {
+        ep.wait_established(Some(side.patience()))?;
+    }
+    side.barrier("over")
+}
+
+fn hands_to_process(kit: Kit, side: &mut Side<'_>) -> Result<()> {
+    let (requester, conn_qual) = side.receive_address()?;
+    let (_psp, request) = listen(side, &kit)?;
+    let mut kept = Some(request);
+    // A qualifier names a service of this host.
+    if requester.ip() == kit.address()?.ip()
+        && let Some(request) = kept.take()
+        && let Err(refused) = request.handoff(conn_qual)
+    {
+        kept = Some(*refused.request);
+        expect::refused(Err::<(), _>(refused.error), DAT_INVALID_PARAMETER)?;
+    }
+    let moved: &[u8] = if kept.is_none() { b"moved" } else { b"stays" };
+    side.send("handoff", moved)?;
+    let _ep = kept
+        .map(|request| accept(request, &kit, side))
+        .transpose()?;
     side.barrier("over")
 }
 
