@@ -152,6 +152,7 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite registry", &[CC, NM, DTEST]),
     Step::suite("suite ssp", BUILD),
     Step::suite("suite ssp_behaviour", BUILD),
+    Step::suite("suite handoff", BUILD),
     Step::suite("suite compliance", &[]).unstaged(),
     Step::suite("suite documents", &[CC, NM]),
     Step::suite("suite calls", &[CC, NM]),
