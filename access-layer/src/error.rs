@@ -138,7 +138,6 @@ impl From<SocketFault> for DatError {
             | SocketFault::FinalMessage
             | SocketFault::QpNotIdle => Self::of(DAT_INVALID_STATE),
             SocketFault::NoResources => Self::no_resources(DAT_RESOURCE_DEVICE),
-            SocketFault::NotSupported => Self::not_supported(),
         }
     }
 }

@@ -470,7 +470,6 @@ pub(crate) fn attr() -> RnicAttr {
         ird_max: 16,
         ord_max: 16,
         message_len_max: u32::MAX,
-        socket_service_points: true,
         immediate_and_atomics: true,
         zero_based_regions: true,
         recv_watermarks: true,

@@ -335,7 +335,6 @@ fn attributes(device: &Device) -> RnicAttr {
         ird_max: limit(attr.max_qp_rd_atom),
         ord_max: limit(attr.max_qp_init_rd_atom),
         message_len_max: device.port_attr.max_msg_sz,
-        socket_service_points: true,
         immediate_and_atomics: device.has_immediate_and_atomics(),
         zero_based_regions: device.quirks().zero_based_regions,
         // Verbs do not count the receives of a shared receive queue that one queue pair holds.

@@ -429,7 +429,6 @@ fn attributes(config: &Config) -> RnicAttr {
         ird_max: READ_DEPTH_MAX,
         ord_max: READ_DEPTH_MAX,
         message_len_max: u32::MAX,
-        socket_service_points: true,
         immediate_and_atomics: true,
         zero_based_regions: true,
         recv_watermarks: true,

@@ -63,8 +63,6 @@ pub struct RnicAttr {
     pub ord_max: u32,
     /// Maximum length of one message in bytes.
     pub message_len_max: u32,
-    /// True if Socket Service Points and `dat_iw_socket_connect` are supported.
-    pub socket_service_points: bool,
     /// True if Immediate Data and Atomics are supported.
     pub immediate_and_atomics: bool,
     /// True if the addresses of a region may start at 0.

@@ -108,7 +108,4 @@ pub enum SocketFault {
     /// Out of descriptors or memory.
     #[error("out of descriptors or memory")]
     NoResources,
-    /// This RNIC cannot use a consumer's socket.
-    #[error("this interface adapter cannot use a consumer's socket")]
-    NotSupported,
 }

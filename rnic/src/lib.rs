@@ -264,12 +264,10 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// are unread. After `Err` the consumer has kept the socket.
     fn connect_socket(
         &self,
-        _qp: &Self::Qp,
-        _socket: RawFd,
-        _params: &ConnectParams<'_>,
-    ) -> Result<(), SocketFault> {
-        Err(SocketFault::NotSupported)
-    }
+        qp: &Self::Qp,
+        socket: RawFd,
+        params: &ConnectParams<'_>,
+    ) -> Result<(), SocketFault>;
 
     /// Implements the service side of a consumer's socket (DAT 2.0 iWARP extensions 3.1.1): arms
     /// the reception of an MPA request and then sends all of `final_message`.
@@ -279,12 +277,10 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// never both.
     fn arm_socket(
         &self,
-        _socket: RawFd,
-        _final_message: &[u8],
-        _token: ListenToken,
-    ) -> Result<Self::ArmedSocket, SocketFault> {
-        Err(SocketFault::NotSupported)
-    }
+        socket: RawFd,
+        final_message: &[u8],
+        token: ListenToken,
+    ) -> Result<Self::ArmedSocket, SocketFault>;
 
     /// Returns the socket of an armed service to its consumer, unread bytes included.
     ///

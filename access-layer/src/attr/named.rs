@@ -73,10 +73,7 @@ fn pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
 
 /// Returns the attributes of the supported extensions.
 fn extension_pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
-    let mut pairs = Vec::new();
-    if attr.immediate_and_atomics || attr.socket_service_points {
-        pairs.push(pair_c(DAT_EXTENSION_ATTR, "TRUE"));
-    }
+    let mut pairs = vec![pair_c(DAT_EXTENSION_ATTR, "TRUE")];
     if attr.immediate_and_atomics {
         for name in [
             DAT_IB_ATTR_FETCH_AND_ADD,
@@ -86,13 +83,11 @@ fn extension_pairs(attr: &RnicAttr) -> Vec<(CString, CString)> {
             pairs.push(pair_c(name, "TRUE"));
         }
     }
-    if attr.socket_service_points {
-        pairs.push((
-            DAT_EXTENSION_ATTR_VERSION.to_owned(),
-            DAT_EXTENSION_ATTR_VERSION_VALUE.to_owned(),
-        ));
-        pairs.push(pair_c(DAT_IW_ATTR_SSP, "TRUE"));
-    }
+    pairs.push((
+        DAT_EXTENSION_ATTR_VERSION.to_owned(),
+        DAT_EXTENSION_ATTR_VERSION_VALUE.to_owned(),
+    ));
+    pairs.push(pair_c(DAT_IW_ATTR_SSP, "TRUE"));
     pairs
 }
 

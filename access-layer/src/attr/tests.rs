@@ -37,17 +37,11 @@ fn zero_based_addresses_and_watermarks_are_announced_if_supported() {
 
 #[test]
 fn the_announced_extension_is_the_usable_one() {
-    for (atomics, sockets, expected) in [
-        (true, true, DAT_EXTENSION_IB),
-        (true, false, DAT_EXTENSION_IB),
-        (false, true, DAT_EXTENSION_IW),
-        (false, false, DAT_EXTENSION_IW),
-    ] {
+    for (atomics, expected) in [(true, DAT_EXTENSION_IB), (false, DAT_EXTENSION_IW)] {
         let attributes = Attributes::new(
             "ia",
             &RnicAttr {
                 immediate_and_atomics: atomics,
-                socket_service_points: sockets,
                 ..scripted_rnic::attr()
             },
         );

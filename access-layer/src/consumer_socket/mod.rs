@@ -146,14 +146,6 @@ impl ConsumerSocket {
     }
 }
 
-/// Logs why this adapter has no Socket Service Points, and an alternative for the consumer.
-pub(crate) fn log_no_sockets() {
-    tracing::warn!(
-        "this adapter opens its connections itself and cannot take over a socket: use a public \
-         service point and dat_ep_connect, or an adapter of the software iWARP provider"
-    );
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

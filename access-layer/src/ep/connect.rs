@@ -15,9 +15,9 @@ use super::private_data::PrivateData;
 use super::state::{CrId, Creator, DisconnectStep, Ending, State};
 use super::{Ep, Inner, QueuePair};
 use crate::addr::{port_of, with_port};
-use crate::consumer_socket::{ConsumerSocket, inherit, log_no_sockets};
+use crate::consumer_socket::{ConsumerSocket, inherit};
 use crate::error::{DatError, DatResult};
-use crate::rnic::{AcceptParams, ConnectParams, ConnectionEvent, Rnic, RnicError, SocketFault};
+use crate::rnic::{AcceptParams, ConnectParams, ConnectionEvent, Rnic, RnicError};
 
 /// Arguments of `dat_ep_connect`.
 #[derive(Debug, Clone, Copy)]
@@ -216,9 +216,6 @@ impl<R: Rnic> Ep<R> {
                 Ok(())
             }
             Err(fault) => {
-                if fault == SocketFault::NotSupported {
-                    log_no_sockets();
-                }
                 self.after_refusal();
                 Err(fault.into())
             }

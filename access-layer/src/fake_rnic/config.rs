@@ -70,7 +70,6 @@ impl Config {
             ird_max: 16,
             ord_max: 16,
             message_len_max: 1 << 30,
-            socket_service_points: true,
             immediate_and_atomics: true,
             zero_based_regions: true,
             recv_watermarks: true,

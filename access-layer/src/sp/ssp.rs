@@ -10,7 +10,7 @@ use host::locks::IgnorePoison as _;
 use super::{
     Arrival, arrival_event, check_ep, hold_cr_evd, log_refusal, make_reserved_cr, post_only_request,
 };
-use crate::consumer_socket::{ConsumerSocket, Owner, log_no_sockets};
+use crate::consumer_socket::{ConsumerSocket, Owner};
 use crate::cr::{Cr, Pending};
 use crate::ep::state::SpId;
 use crate::ep::{Ep, Held};
@@ -125,10 +125,6 @@ impl<R: Rnic> Object for Ssp<R> {
 impl<R: Rnic> Ssp<R> {
     /// Implements `dat_iw_ssp_create` (section 3.1.1).
     pub(crate) fn create(ia: &Arc<Ia<R>>, args: SspArgs<'_, R>) -> DatResult<Handle> {
-        if !ia.attr().socket_service_points {
-            log_no_sockets();
-            return Err(DatError::not_supported());
-        }
         let evd = hold_cr_evd(ia, args.evd)?;
         let reservation = ia.reserve()?;
         let sp = SpId(reservation.handle().as_token());

@@ -55,8 +55,8 @@ fn run_clients(scene: &Scene, side: Side) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the server has replaced its listening socket, as it does after each client. A client
-/// that connects meanwhile is reset, or finds the new socket before peers are told of it: both use
+/// Waits until the server has replaced its listening socket, as it does after each client. A
+/// client that connects meanwhile is reset, or finds the new socket before it is offered: both use
 /// TCP.
 fn await_next_listener(scene: &Scene, before: &[String]) -> Result<()> {
     let until = Instant::now() + scene.deadline();
