@@ -102,6 +102,8 @@ impl<R: Rnic> EventUpcall for Dispatch<R> {
                     srq.on_failed();
                 }
             }
+            // The event of the connection reports the end.
+            AsyncEvent::AccessViolation(_) | AsyncEvent::InvalidRequest(_) => {}
             AsyncEvent::DeviceFatal => {
                 if let Some(ia) = handle::pin_handle::<Ia<R>>(self.ia) {
                     ia.on_device_fatal();

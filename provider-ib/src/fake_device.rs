@@ -127,6 +127,7 @@ pub(crate) fn connecting(shared: &Arc<Shared>, token: QpToken) -> Arc<Qp> {
         ird: 1,
         ord: 1,
         read_depth_is_consumers: false,
+        acknowledged: false,
     };
     let qp = Qp::new(shared, &Arc::default(), parts, attr, token).unwrap();
     std::mem::forget(qp.clone());

@@ -20,7 +20,7 @@ use rnic::{Completion, QpToken, RemoteRange, SendOp, SendWr, Sge, WcStatus};
 
 use crate::carrier::local::direct::{DIRECT_MAX, Places, Remote};
 use crate::carrier::tcp::TcpCarrier;
-use crate::carrier::{End, Flow, Inbox, Payloads, TxFault, immediate_bytes};
+use crate::carrier::{Carrier, End, Flow, Inbox, Payloads, TxFault, immediate_bytes};
 use crate::engine::io;
 use crate::memory::{MemoryTable, Stream, WindowBind};
 use crate::progress::conn_set::Ready;
@@ -58,6 +58,8 @@ pub(crate) struct Conn {
     pub(crate) deadline: Option<(Instant, Due)>,
     /// True while the next message waits for a receive (`qp::unready`).
     pub(crate) waits_for_receive: bool,
+    /// True if Sends and Writes complete once the peer has executed them.
+    pub(crate) acknowledged: bool,
 }
 
 impl Conn {
@@ -90,6 +92,7 @@ impl Conn {
             burst: Burst::default(),
             deadline: None,
             waits_for_receive: false,
+            acknowledged: false,
         }))
     }
 
@@ -153,7 +156,13 @@ impl Conn {
             Task::Wire(op)
                 if self.copy_directly(stream, table, &op, slot.sgl.as_slice(), slot.len) => {}
             Task::Wire(op) => match self.post(stream.pd, table, token, &op, &slot) {
-                Ok(parts) => slot.parts_left = parts,
+                Ok(parts) => {
+                    slot.is_acknowledged = slot.completion
+                        && op_is_sent(&op)
+                        && self.asks_for_acknowledgements()
+                        && self.ask(token).is_ok();
+                    slot.parts_left = parts + u32::from(slot.is_acknowledged);
+                }
                 Err(failed) => status = failed,
             },
         }
@@ -193,7 +202,9 @@ impl Conn {
             SendOp::Write(to) => write_kind(to),
             _ => return false,
         };
-        if wr.fence || !self.outstanding.is_empty() || !self.tx().has_room(len as usize) {
+        let must_ask = wr.completion && self.asks_for_acknowledgements();
+        if wr.fence || must_ask || !self.outstanding.is_empty() || !self.tx().has_room(len as usize)
+        {
             return false;
         }
         let memory = table.access();
@@ -429,6 +440,46 @@ impl Conn {
         Ok(2)
     }
 
+    /// True if a Send or Write over TCP must be followed by an empty Read, whose answer shows that
+    /// the peer has executed it. In shared memory the peer's index shows that. While this end
+    /// receives nothing, it cannot receive answers.
+    fn asks_for_acknowledgements(&self) -> bool {
+        let config = self.proto.config();
+        self.acknowledged
+            && !self.proto.has_tx_moved()
+            && !self.waits_for_receive
+            && config.ord > 0
+            && config.peer.answers_empty_reads()
+    }
+
+    /// Asks the peer to acknowledge the request that was posted last.
+    fn ask(&mut self, token: u64) -> Result<(), WcStatus> {
+        self.queue(WorkRequest {
+            token,
+            kind: WorkKind::Read {
+                source_stag: EMPTY_READ,
+                source_to: 0,
+                sink_stag: EMPTY_READ,
+                sink_to: 0,
+            },
+            len: 0,
+            fence: false,
+        })
+    }
+
+    /// Announces how often the peer lets messages of this end wait for receives.
+    pub(crate) fn announce_retries(&mut self, retries: Option<u8>) {
+        let announced = self.queue(WorkRequest {
+            token: u64::MAX,
+            kind: WorkKind::announce_retries(retries),
+            len: 0,
+            fence: false,
+        });
+        if announced.is_err() {
+            tracing::debug!("a limit of retries is not announced");
+        }
+    }
+
     fn queue(&mut self, request: WorkRequest) -> Result<(), WcStatus> {
         self.proto
             .post(request)
@@ -557,6 +608,18 @@ impl Conn {
         }
     }
 
+    /// Records the requests that the peer has executed, before the connection ends. If the peer has
+    /// closed it in an orderly way, the requests that the transport has taken count as executed.
+    pub(crate) fn reap_last(&mut self, is_orderly: bool) {
+        if let Move::Local { carrier, .. } = &mut self.moving {
+            // A peer that has corrupted the memory has executed nothing more.
+            let _ = carrier.reap(&mut self.proto);
+        }
+        if is_orderly {
+            self.outstanding.assume_acknowledged();
+        }
+    }
+
     /// Sends as many as possible of the bytes that end the stream between two frames, with a
     /// Terminate message at its end if there is one. Returns the remaining bytes.
     pub(crate) fn last_bytes(
@@ -565,6 +628,10 @@ impl Conn {
         table: &MemoryTable,
         fault: Option<&ProtocolError>,
     ) -> Option<Vec<u8>> {
+        let mut last = Vec::new();
+        if fault.is_some() && !self.proto.has_tx_moved() {
+            last.extend(std::iter::from_fn(|| self.proto.poll_last_answer()));
+        }
         let terminate = fault.and_then(|fault| self.proto.terminate(fault));
         if self.proto.has_tx_moved() {
             if let (Some(segment), Some(local)) = (&terminate, self.local()) {
@@ -577,8 +644,23 @@ impl Conn {
             stream,
             outstanding: &self.outstanding,
         };
-        self.tcp.last_bytes(terminate.as_ref(), &payloads)
+        last.extend(terminate);
+        self.tcp.last_bytes(&last, &payloads)
     }
+}
+
+/// The STag of a Read of length 0, which no rule checks.
+const EMPTY_READ: Stag = Stag(1);
+
+/// True if the peer does not answer the operation by itself.
+fn op_is_sent(op: &SendOp) -> bool {
+    matches!(
+        op,
+        SendOp::Send { .. }
+            | SendOp::SendImmediate { .. }
+            | SendOp::Write(_)
+            | SendOp::WriteImmediate { .. }
+    )
 }
 
 fn slot_is_empty(sgl: &[Sge]) -> bool {

@@ -32,12 +32,14 @@ mod unready;
 mod watermarks;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
 use completion_gate::CompletionGate;
 use host::locks::lock;
-use rnic::{AsyncEvent, Completion, QpAttr, QpToken, RnicError, Traffic, UpcallQueue};
+use rnic::{
+    Access, AsyncEvent, Completion, QpAttr, QpToken, ReceiveWaits, RnicError, Traffic, UpcallQueue,
+};
 use watermarks::Watermarks;
 
 use crate::adapter::Shared;
@@ -45,6 +47,7 @@ use crate::carrier::ReceiveSource;
 use crate::conn::Conn;
 use crate::cq::{Cq, Pushed};
 use crate::engine::Key;
+use crate::memory::Denied;
 use crate::progress::PolledList;
 use crate::srq::Srq;
 use crate::startup::attempt::ConnectAttempt;
@@ -107,6 +110,8 @@ pub(crate) struct Effects {
     recv: Pushed,
     /// May hold the last reference to a queue pair, so it is dropped after the locks.
     former: Option<PolledList>,
+    /// The violation of the peer that has ended the connection.
+    violation: Option<AsyncEvent>,
 }
 
 /// A queue pair.
@@ -128,6 +133,10 @@ pub(crate) struct Qp {
     sends: Tally,
     recvs: Tally,
     watermarks: Watermarks,
+    /// The limits that the consumer has set for waits of messages, if it has.
+    waits: Mutex<Option<ReceiveWaits>>,
+    /// The rights that the peer does not have ([`Denied`]).
+    denied: AtomicU8,
     /// The payload bytes of the connections that have ended, by carrier. Written under `link`.
     ended_traffic: Mutex<Traffic>,
     gate: CompletionGate,
@@ -171,6 +180,8 @@ impl Qp {
             sends: Tally::default(),
             recvs: Tally::default(),
             watermarks: Watermarks::default(),
+            waits: Mutex::default(),
+            denied: AtomicU8::new(0),
             ended_traffic: Mutex::default(),
             gate: CompletionGate::default(),
             events: UpcallQueue::default(),
@@ -234,6 +245,13 @@ impl Qp {
         self.watermarks.admit(held)
     }
 
+    /// See `Rnic::set_remote_access`. A peer that may copy directly already keeps that permission
+    /// until the connection ends.
+    pub(crate) fn set_remote_access(&self, granted: Access) {
+        let denied = Denied::without(granted).bits();
+        self.denied.store(denied, Ordering::Relaxed);
+    }
+
     /// See `Rnic::set_recv_watermarks`.
     pub(crate) fn set_watermarks(&self, soft: Option<u32>, hard: Option<u32>) {
         self.watermarks.set(soft, hard);
@@ -295,6 +313,11 @@ impl Qp {
             if !self.is_destroyed.load(Ordering::Acquire) && self.watermarks.take_event() {
                 upcall.async_event(AsyncEvent::RecvWatermark(self.token));
             }
+        }
+        if let Some(violation) = effects.violation
+            && !self.is_destroyed.load(Ordering::Acquire)
+        {
+            upcall.async_event(violation);
         }
         self.events.deliver(|event| {
             if !self.has_last_receive(event) {

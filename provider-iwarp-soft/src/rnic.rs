@@ -4,9 +4,10 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use rnic::{
-    AcceptParams, Arm, BindMw, Completion, ConnectParams, CqToken, ListenAddress, ListenToken,
-    MrKeys, NamedAttr, QpAttr, QpToken, RecvWr, RegisterMr, Resource, Rnic, RnicAttr, RnicConfig,
-    RnicError, SendWr, Sge, SocketFault, SrqToken, Traffic, Upcall, Waker,
+    AcceptParams, Access, Arm, AsyncEvent, BindMw, Completion, ConnectParams, CqToken,
+    ListenAddress, ListenToken, MrKeys, NamedAttr, QpAttr, QpToken, ReceiveWaits, RecvWr,
+    RegisterMr, Resource, Rnic, RnicAttr, RnicConfig, RnicError, SendWr, Sge, SocketFault,
+    SrqToken, Traffic, Upcall, Waker,
 };
 
 use crate::adapter::{Shared, SoftRnic};
@@ -68,6 +69,27 @@ impl SoftRnic {
         }
         part.is_empty()
     }
+
+    /// Takes the oldest receive of a shared receive queue for a message that the client has
+    /// received itself. Returns its identifier and its segments. *May call up.*
+    pub fn take_srq_recv(&self, srq: &SoftSrq) -> Option<(u64, Vec<Sge>)> {
+        let slot = srq.srq.take()?;
+        if srq.srq.take_limit_event() {
+            let event = AsyncEvent::SrqLimit(srq.srq.token);
+            self.shared.upcall.async_event(event);
+        }
+        Some((slot.wr_id, slot.sgl.as_slice().to_vec()))
+    }
+}
+
+fn check_access(request: &RegisterMr) -> Result<(), RnicError> {
+    let access = request.access;
+    if (access.remote_write || access.remote_atomic) && !access.local_write {
+        return Err(RnicError::InvalidArgument(
+            "remote write without local write",
+        ));
+    }
+    Ok(())
 }
 
 impl Rnic for SoftRnic {
@@ -203,6 +225,16 @@ impl Rnic for SoftRnic {
         qp.qp.post_recv(wr)
     }
 
+    fn set_receive_waits(&self, qp: &SoftQp, waits: ReceiveWaits) -> Result<(), RnicError> {
+        qp.qp.set_waits(waits);
+        Ok(())
+    }
+
+    fn set_remote_access(&self, qp: &SoftQp, granted: Access) -> Result<(), RnicError> {
+        qp.qp.set_remote_access(granted);
+        Ok(())
+    }
+
     fn on_taken(&self, qp: &SoftQp, completion: &Completion) {
         qp.qp.on_taken(completion.opcode.is_receive());
     }
@@ -216,17 +248,22 @@ impl Rnic for SoftRnic {
     }
 
     fn register_mr(&self, pd: &SoftPd, request: &RegisterMr) -> Result<SoftMr, RnicError> {
-        let access = request.access;
-        if (access.remote_write || access.remote_atomic) && !access.local_write {
-            return Err(RnicError::InvalidArgument(
-                "remote write without local write",
-            ));
-        }
+        check_access(request)?;
         let stag = self.shared.memory.register(pd.id, request)?;
         Ok(SoftMr {
             shared: self.shared.clone(),
             stag,
         })
+    }
+
+    fn reregister_mr(
+        &self,
+        mr: &SoftMr,
+        pd: &SoftPd,
+        request: &RegisterMr,
+    ) -> Result<(), RnicError> {
+        check_access(request)?;
+        self.shared.memory.replace(mr.stag, pd.id, request)
     }
 
     fn mr_keys(&self, mr: &SoftMr) -> MrKeys {

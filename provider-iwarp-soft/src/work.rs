@@ -142,6 +142,8 @@ pub(crate) struct SendSlot {
     pub(crate) inline: bool,
     /// The number of the entry's protocol requests that have not completed.
     pub(crate) parts_left: u32,
+    /// True if one of these requests is an empty Read, whose answer acknowledges the entry.
+    pub(crate) is_acknowledged: bool,
     pub(crate) status: WcStatus,
 }
 
@@ -157,6 +159,7 @@ impl SendSlot {
             fence: wr.fence,
             inline: wr.inline,
             parts_left: 0,
+            is_acknowledged: false,
             status: WcStatus::Success,
         }
     }
@@ -173,6 +176,7 @@ impl SendSlot {
             fence: false,
             inline: false,
             parts_left: 0,
+            is_acknowledged: false,
             status: WcStatus::Success,
         }
     }
@@ -350,6 +354,15 @@ impl Outstanding {
     /// True if this entry must wait for an earlier read or atomic.
     pub(crate) fn must_wait_for(&self, slot: &SendSlot) -> bool {
         slot.is_fenced_bind() && self.slots.iter().any(SendSlot::awaits_answer)
+    }
+
+    /// Stops to wait for acknowledgements of the entries.
+    pub(crate) fn assume_acknowledged(&mut self) {
+        for slot in &mut self.slots {
+            if std::mem::take(&mut slot.is_acknowledged) {
+                slot.parts_left = slot.parts_left.saturating_sub(1);
+            }
+        }
     }
 
     /// Takes the oldest entry, if all its requests are done.

@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rnic::*;
 use support::moved::move_on;
@@ -37,7 +37,7 @@ fn on_each_carrier(settings: &str, test: impl Fn(&Side<'_>, &Side<'_>)) {
 fn idle(client: &Side<'_>, server: &Side<'_>) {
     for round in 0..400 {
         if round % 100 == 0 {
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(2));
         }
         client.node.rnic.drive();
         server.node.rnic.drive();
@@ -188,4 +188,102 @@ fn messages_wait_for_receives_of_a_shared_queue() {
             *count += server.poll_all(&server.recv_cq).len();
         }
     }
+}
+
+/// Runs `test` with a connected pair whose requests complete once the peer has executed them, on
+/// each carrier.
+fn acknowledged_on_each_carrier(test: impl Fn(&Side<'_>, &Side<'_>)) {
+    let _alone = alone();
+    for (carrier, moves) in CARRIERS {
+        let (a, b) = (Node::new(carrier), Node::new(carrier));
+        let attr = QpAttr {
+            acknowledged: true,
+            ..QP_ATTR
+        };
+        let (client, server) = (a.side_with(10, attr), b.side_with(20, attr));
+        connect(&client, &server);
+        match moves {
+            true => move_on(&client, &server),
+            false => exchange(&client, &server, 1),
+        }
+        test(&client, &server);
+    }
+}
+
+fn set_waits(side: &Side<'_>, retries: Option<u8>, pause: Duration) {
+    let waits = ReceiveWaits { retries, pause };
+    side.node.rnic.set_receive_waits(&side.qp, waits).unwrap();
+}
+
+#[test]
+fn a_message_fails_after_the_retries_that_its_sender_announces() {
+    acknowledged_on_each_carrier(|client, server| {
+        set_waits(server, None, Duration::from_millis(5));
+        set_waits(client, Some(3), Duration::ZERO);
+        client.send(1, &[]);
+        client.send(2, &[]);
+        let failed = client.sent();
+        assert_eq!(
+            (failed.wr_id, failed.status),
+            (1, WcStatus::ReceiverNotReady)
+        );
+        let flushed = client.sent();
+        assert_eq!((flushed.wr_id, flushed.status), (2, WcStatus::Flushed));
+    });
+}
+
+#[test]
+fn a_request_completes_once_the_peer_has_executed_it() {
+    acknowledged_on_each_carrier(|client, server| {
+        client.send(1, &[]);
+        idle(client, server);
+        assert_eq!(client.poll_all(&client.send_cq), []);
+        // The other direction does not wait for acknowledgements behind the message.
+        client.recv(3, &[]);
+        server.send(2, &[]);
+        assert_eq!(client.received().status, WcStatus::Success);
+        server.expect_sent(2);
+        server.recv(1, &[]);
+        assert_eq!(server.received().status, WcStatus::Success);
+        client.expect_sent(1);
+    });
+}
+
+#[test]
+fn a_refused_request_is_the_one_that_fails() {
+    acknowledged_on_each_carrier(|client, server| {
+        let (from, to) = (client.node.memory(64), server.node.memory(64));
+        server.recv(1, &[to.sge(0, 64)]);
+        server.recv(2, &[to.sge(0, 8)]);
+        for wr_id in 1..=3 {
+            client.send(wr_id, &[from.sge(0, 64)]);
+        }
+        let statuses = [1, 2, 3].map(|_| client.sent().status);
+        let expected = [
+            WcStatus::Success,
+            WcStatus::RemoteInvalidRequest,
+            WcStatus::Flushed,
+        ];
+        assert_eq!(statuses, expected);
+    });
+}
+
+#[test]
+fn a_queue_pair_denies_rights_that_memory_grants() {
+    acknowledged_on_each_carrier(|client, server| {
+        let granted = Access {
+            remote_read: true,
+            ..Access::default()
+        };
+        let (from, to) = (client.node.memory(8), server.node.memory(8));
+        let rnic = &server.node.rnic;
+        rnic.set_remote_access(&server.qp, granted).unwrap();
+        let add = SendOp::FetchAdd(to.remote(0, 8), 3);
+        client.post(1, add, &[from.sge(0, 8)]);
+        assert_eq!(client.sent().status, WcStatus::RemoteAccess);
+        assert_eq!(
+            server.node.recorder.asynchronous(),
+            AsyncEvent::AccessViolation(QpToken(20))
+        );
+    });
 }

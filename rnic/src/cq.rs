@@ -64,6 +64,8 @@ pub enum WcStatus {
     BadResponse,
     /// The peer refused access to its memory.
     RemoteAccess,
+    /// The peer's receive was too short, or the request was invalid in another way.
+    RemoteInvalidRequest,
     /// The peer could not complete the operation.
     RemoteOperation,
     /// The transport failed.

@@ -68,7 +68,7 @@ pub use cm::{
 pub use cq::{Completion, CqToken, Notify, WcOpcode, WcStatus};
 pub use error::{Resource, RnicError};
 pub use memory::{Access, BindMw, MrKeys, RegisterMr};
-pub use qp::{QpAttr, QpToken, RecvWr, RemoteRange, SendOp, SendWr, Sge};
+pub use qp::{QpAttr, QpToken, ReceiveWaits, RecvWr, RemoteRange, SendOp, SendWr, Sge};
 pub use traffic::{Amount, Flow, Traffic, WhyTcp};
 pub use upcall::{AsyncEvent, EventUpcall, ListenToken, SrqToken, Upcall};
 pub use upcall_queue::UpcallQueue;
@@ -221,6 +221,20 @@ pub trait Rnic: Send + Sync + Sized + 'static {
     /// Posts one receive, in any state; on a disconnected queue pair it completes as flushed.
     fn post_recv(&self, qp: &Self::Qp, wr: &RecvWr<'_>) -> Result<(), RnicError>;
 
+    /// Limits the time for which messages wait for receives. Without this call they wait as long as
+    /// the RNIC's own settings say.
+    fn set_receive_waits(&self, _qp: &Self::Qp, _waits: ReceiveWaits) -> Result<(), RnicError> {
+        Err(RnicError::NotSupported("limits of waits for receives"))
+    }
+
+    /// Sets the rights of the peer, which do not exceed those of the memory that it accesses.
+    /// Without this call the peer has the rights that the memory grants.
+    fn set_remote_access(&self, _qp: &Self::Qp, _granted: Access) -> Result<(), RnicError> {
+        Err(RnicError::NotSupported(
+            "rights of the peer of a queue pair",
+        ))
+    }
+
     /// Called when the consumer has taken a completion that [`Self::poll_cq`] returned, with the
     /// queue pair to which `completion` belongs. A request or receive that completes keeps its
     /// place in its queue until then, so that a consumer that takes no completions cannot post more
@@ -241,6 +255,18 @@ pub trait Rnic: Send + Sync + Sized + 'static {
 
     /// Registers memory. A device pins the memory; an RNIC in software need not even touch it.
     fn register_mr(&self, pd: &Self::Pd, request: &RegisterMr) -> Result<Self::Mr, RnicError>;
+
+    /// Registers other memory under the keys of a region, or changes its rights or its domain. Once
+    /// the call has returned, no byte of the former memory is read or written. After a failure the
+    /// region is as before.
+    fn reregister_mr(
+        &self,
+        _mr: &Self::Mr,
+        _pd: &Self::Pd,
+        _request: &RegisterMr,
+    ) -> Result<(), RnicError> {
+        Err(RnicError::NotSupported("registering a region anew"))
+    }
 
     /// The keys of a region. Once the drop of `mr` has returned, no byte of the region is read or
     /// written.

@@ -1,5 +1,7 @@
 //! Queue pairs and work requests.
 
+use std::time::Duration;
+
 /// Identifies a queue pair to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QpToken(pub u64);
@@ -22,6 +24,20 @@ pub struct QpAttr {
     /// True if the consumer set IRD and ORD itself, so connection start-up must not lower them
     /// silently.
     pub read_depth_is_consumers: bool,
+    /// True if a Send or Write completes once the peer has executed it, as InfiniBand demands.
+    /// False: once a transport that loses nothing has taken it. An RNIC that has no choice ignores
+    /// it.
+    pub acknowledged: bool,
+}
+
+/// The limits of the time for which messages wait for receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceiveWaits {
+    /// The number of times that a message of this end is repeated for a peer without a receive;
+    /// `None`: no limit.
+    pub retries: Option<u8>,
+    /// The pause before each repetition that this end asks of its peer.
+    pub pause: Duration,
 }
 
 /// A local segment; the layout is that of `DAT_LMR_TRIPLET`, so a consumer's list is used in place.

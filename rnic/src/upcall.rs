@@ -26,6 +26,11 @@ pub enum AsyncEvent {
     SrqFailed(SrqToken),
     /// A queue pair holds more receives of its shared receive queue than its soft high watermark.
     RecvWatermark(QpToken),
+    /// The peer of this queue pair has asked for an access that memory did not grant, and the
+    /// connection ends.
+    AccessViolation(QpToken),
+    /// The peer of this queue pair has sent an invalid request, and the connection ends.
+    InvalidRequest(QpToken),
     /// The device was removed or is unusable.
     DeviceFatal,
 }

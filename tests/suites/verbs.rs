@@ -138,17 +138,17 @@ fn ud_ping_pong_polls_and_sleeps() -> Result<()> {
 }
 
 #[test]
-fn srq_ping_pong_polls_and_sleeps() -> Result<()> {
-    /// The first to have counted its messages ends, while an answer of the other may be in its
-    /// queue: that answer fails, as on any device. This happens in one of about 100 runs.
-    const RUNS: usize = 4;
+fn uc_ping_pong_polls_and_sleeps() -> Result<()> {
     let verbs = Verbs::new()?;
-    for options in ["", "-e"] {
-        let mut runs = (0..RUNS).map(|_| verbs.ping_pong("ibv_srq_pingpong", options));
-        let last = |failed: Result<()>| failed.is_ok().then_some(());
-        ensure!(runs.find_map(last).is_some(), "{options}: no run succeeds");
-    }
-    Ok(())
+    verbs.ping_pong("ibv_uc_pingpong", "")?;
+    verbs.ping_pong("ibv_uc_pingpong", "-e")
+}
+
+#[test]
+fn srq_ping_pong_polls_and_sleeps() -> Result<()> {
+    let verbs = Verbs::new()?;
+    verbs.ping_pong("ibv_srq_pingpong", "")?;
+    verbs.ping_pong("ibv_srq_pingpong", "-e")
 }
 
 #[test]
@@ -250,6 +250,12 @@ fn calls_that_wait_connect_a_client_and_a_server() -> Result<()> {
 fn a_client_that_asked_for_no_inline_payload_sends_it() -> Result<()> {
     let client = "rdma_xclient -s 127.0.0.1 -p 7471";
     rdmacm_pair("rdma_xserver -p 7471", client, 7471, "rdma_xclient: end 0")
+}
+
+#[test]
+fn datagrams_after_a_question_for_the_queue_pair() -> Result<()> {
+    let client = "udaddy -s 127.0.0.1 -C 20 -S 512";
+    rdmacm_pair("udaddy -C 20 -S 512", client, 7174, "return status 0")
 }
 
 #[test]
@@ -505,4 +511,81 @@ mod sockets {
     sockets! {
         setup refused messages flow ends gone mixed mapped
     }
+}
+
+macro_rules! failures {
+    ($($case:ident)+) => { $(
+        #[test]
+        fn $case() -> Result<()> {
+            let compiled = CProgram::compile_with_verbs("verbs_failures")?;
+            Verbs::case_of(compiled, stringify!($case))
+        }
+    )+ };
+}
+
+/// The cases of `tests/c/verbs_failures.c`.
+mod failures {
+    use super::*;
+
+    failures! {
+        receiver_not_ready receiver_late messages_longer_than_their_receives
+        receives_without_memory sends_without_memory writes_to_other_memory rights_of_queue_pairs
+        unreliable_connections shared_receives_of_datagrams
+    }
+}
+
+/// Runs a way of ending of `tests/c/verbs_ends.c` on a carrier.
+fn ends(way: &str, settings: Option<&str>) -> Result<()> {
+    let verbs = Verbs::new()?;
+    let compiled = CProgram::compile_with_verbs("verbs_ends")?;
+    let path = compiled.file().to_str().context("a path that is no text")?;
+    let mut program = verbs.program(path).arg(way);
+    if let Some(settings) = settings {
+        program = program.env("DAT_VERBS", settings);
+    }
+    let finished = program.run(DEADLINE)?;
+    finished.success()?.prints(&format!("{way} ok")).map(drop)
+}
+
+#[test]
+fn requests_succeed_whose_receiver_destroys_its_queue_pairs() -> Result<()> {
+    ends("destroys", None)?;
+    ends("destroys", Some("local=off"))
+}
+
+#[test]
+fn requests_succeed_whose_receiver_exits() -> Result<()> {
+    ends("exits", None)?;
+    ends("exits", Some("local=off"))
+}
+
+#[test]
+fn verbsrun_shows_device_files() -> Result<()> {
+    let verbs = Verbs::new()?;
+    let is_device = |name: &str| {
+        let program = Program::new(verbs.stage.bin("verbsrun"));
+        let file = format!("/dev/infiniband/{name}");
+        let test = program.args_line(&format!("/usr/bin/test -c {file}"));
+        let finished = test.spawn()?.finish(DEADLINE)?;
+        Ok::<_, anyhow::Error>(finished.success().is_ok())
+    };
+    ensure!(is_device("uverbs_dat_lo")?, "no device file");
+    ensure!(!is_device("uverbs_other")?, "a file of no device");
+    Ok(())
+}
+
+/// Random calls, by numbers from which they are drawn.
+#[test]
+fn random_calls_do_no_harm() -> Result<()> {
+    let verbs = Verbs::new()?;
+    let compiled = CProgram::compile_with_verbs("verbs_random")?;
+    let path = compiled.file().to_str().context("a path that is no text")?;
+    for seed in 1..=8 {
+        let program = verbs.program(path).args_line(&format!("{seed} 4000"));
+        let finished = program.run(DEADLINE)?;
+        let context = || format!("seed {seed}");
+        let finished = finished.success().with_context(context)?;
+        finished.prints("random ok").with_context(context)?;
+    }
+    Ok(())
 }

@@ -45,6 +45,28 @@ impl AddressVector {
         // of `AddressVector`, which has only integers.
         unsafe { std::ptr::from_ref(attr).cast::<Self>().read() }
     }
+
+    /// Returns the path to a host.
+    pub(crate) fn to(dgid: Gid, port_num: u8) -> Self {
+        Self {
+            dgid,
+            flow_label: 0,
+            sgid_index: 0,
+            hop_limit: 64,
+            traffic_class: 0,
+            dlid: 0,
+            sl: 0,
+            src_path_bits: 0,
+            static_rate: 0,
+            is_global: 1,
+            port_num,
+        }
+    }
+
+    pub(crate) fn store(self, attr: &mut ibv_ah_attr) {
+        // SAFETY: both types have the size of the C structure, which has only integers.
+        unsafe { std::ptr::from_mut(attr).cast::<Self>().write(self) };
+    }
 }
 
 /// `struct ibv_gid_entry`.

@@ -43,6 +43,8 @@ pub(crate) trait QueuePair: Owner {
     fn on_connection(&self, event: &ConnectionEvent);
     /// Called when a peer asks for a connection to it.
     fn on_request(&self, from: Name, request: SoftRequest);
+    /// Called when its peer has sent a request that ends the connection.
+    fn on_violation(&self);
     /// The structure that the program uses.
     fn object(&self) -> *mut ibv_qp;
 }
@@ -151,6 +153,18 @@ impl Events {
         self.report(element, IBV_EVENT_SQ_DRAINED);
     }
 
+    /// Called when the RNIC has ended a connection because of a request of the peer: the queue pair
+    /// enters the error state (InfiniBand specification, section 9.9.3, class C).
+    fn on_violation(&self, token: QpToken, event_type: ibv_event_type) {
+        self.report_qp(token, event_type);
+        if let Some(qp) = u32::try_from(token.0)
+            .ok()
+            .and_then(|number| self.qp(number))
+        {
+            qp.on_violation();
+        }
+    }
+
     fn report_cq(&self, token: CqToken) {
         let cqs = self.cqs.read().ignore_poison();
         if let Some(cq) = cqs.get(&token.0) {
@@ -204,6 +218,8 @@ impl EventUpcall for Events {
             AsyncEvent::LastWqeReached(qp) => {
                 self.report_qp(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
             }
+            AsyncEvent::AccessViolation(qp) => self.on_violation(qp, IBV_EVENT_QP_ACCESS_ERR),
+            AsyncEvent::InvalidRequest(qp) => self.on_violation(qp, IBV_EVENT_QP_REQ_ERR),
             AsyncEvent::SrqLimit(srq) => self.report_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED),
             AsyncEvent::SrqFailed(srq) => self.report_srq(srq, IBV_EVENT_SRQ_ERR),
             // Verbs have no limit for one queue pair's part of a shared receive queue.
@@ -395,6 +411,11 @@ impl Adapter {
     pub(crate) fn add_qp(&self, qp: Arc<dyn QueuePair>) {
         let number = qp.number();
         self.events.qps.write().ignore_poison().insert(number, qp);
+    }
+
+    /// Returns the structure of the connected queue pair with this number.
+    pub(crate) fn object_of(&self, number: u32) -> Option<*mut ibv_qp> {
+        self.events.qp(number).map(|qp| qp.object())
     }
 
     pub(crate) fn remove_qp(&self, number: u32, object: *mut ibv_qp) {

@@ -7,7 +7,7 @@ use rnic::{CqToken, Rnic as _};
 use rustix::io::Errno;
 use verbs_dl::types::*;
 
-use crate::adapter;
+use crate::adapter::{self, Adapter};
 use crate::channel::{self, Notified};
 use crate::cq::{Cq, Owners};
 use crate::fault::{self, Fault, errno_of};
@@ -27,6 +27,15 @@ pub(crate) unsafe fn cq_of<'a>(cq: *mut ibv_cq) -> &'a Arc<Cq> {
     &unsafe { CqObject::own(cq.cast()) }.cq
 }
 
+/// Returns a depth that a program asks for, if the device has it.
+fn depth_of(adapter: &Adapter, cqe: libc::c_int) -> Result<u32, Fault> {
+    let max = adapter.rnic_attr().cqe_max;
+    let depth = u32::try_from(cqe).ok();
+    depth
+        .filter(|depth| (1..=max).contains(depth))
+        .ok_or(Errno::INVAL)
+}
+
 /// Creates a completion queue.
 pub(crate) fn create(
     context: *mut ibv_context,
@@ -35,8 +44,8 @@ pub(crate) fn create(
     channel: *mut ibv_comp_channel,
     vector: libc::c_int,
 ) -> Result<*mut ibv_cq, Fault> {
-    let depth = u32::try_from(cqe).ok().filter(|depth| *depth > 0);
-    let depth = depth.ok_or(Errno::INVAL)?;
+    // SAFETY: the program passes a live context.
+    let depth = depth_of(unsafe { adapter::of(context) }, cqe)?;
     if !(0..VECTORS).contains(&vector) {
         return Err(Errno::INVAL);
     }
@@ -134,17 +143,20 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
 /// As the manual page says.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: libc::c_int) -> libc::c_int {
-    let Some(depth) = u32::try_from(cqe).ok().filter(|depth| *depth > 0) else {
-        return Errno::INVAL.raw_os_error();
-    };
     // SAFETY: the program passes a live queue.
     let own = unsafe { CqObject::own(cq.cast()) };
-    let resized = own.adapter.rnic.resize_cq(&own.cq.hw, depth);
-    if resized.is_ok() {
+    let resize = || {
+        let depth = depth_of(&own.adapter, cqe)?;
+        if own.cq.unpolled() > depth as usize {
+            return Err(Errno::INVAL);
+        }
+        let resized = own.adapter.rnic.resize_cq(&own.cq.hw, depth);
+        resized.map_err(|error| errno_of(&error))?;
         // SAFETY: the queue is alive, and the program does not resize it on two threads.
         unsafe { (*cq).cqe = cqe };
-    }
-    fault::code(resized.map_err(|error| errno_of(&error)))
+        Ok(())
+    };
+    fault::code(resize())
 }
 
 /// `ibv_destroy_cq(3)`. `EBUSY` while queue pairs use the queue. Waits until the program has

@@ -34,6 +34,8 @@ const PKEY: u16 = 0xffff;
 const DEVICE_CAPABILITIES: u32 = 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 24 | 1 << 7;
 /// `IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS`, as on RoCE.
 const PORT_CAPABILITIES: u32 = 1 << 16 | 1 << 26;
+/// A vendor of no hardware: an identifier that is administered locally.
+const VENDOR: u32 = 0x02_4452;
 /// `IBV_QPF_GRH_REQUIRED`: a path needs GIDs.
 const GRH_REQUIRED: u8 = 1;
 /// `IBV_LINK_LAYER_ETHERNET`.
@@ -278,6 +280,9 @@ fn device_attributes(device: &Device, attr: &RnicAttr) -> ibv_device_attr {
         max_ah: int(attr.mr_max),
         max_pkeys: 1,
         phys_port_cnt: PORT,
+        vendor_id: VENDOR,
+        vendor_part_id: 1,
+        hw_ver: 1,
         ..ibv_device_attr::default()
     };
     for (place, byte) in found
@@ -290,7 +295,7 @@ fn device_attributes(device: &Device, attr: &RnicAttr) -> ibv_device_attr {
     found
 }
 
-/// The start of `struct ibv_device_attr_ex`.
+/// `struct ibv_device_attr_ex`.
 #[repr(C)]
 struct DeviceAttrEx {
     attr: ibv_device_attr,
@@ -299,10 +304,15 @@ struct DeviceAttrEx {
     timestamp_mask: u64,
     core_clock: u64,
     capabilities: u64,
+    _from_max_tso: [u64; 13],
+    xrc_odp: u32,
+    ports: u32,
 }
 
-/// `ibv_query_device_ex(3)`, called by the header. The members after `device_cap_flags_ex` report
-/// features that this device does not have.
+const _: () = assert!(size_of::<DeviceAttrEx>() == 400);
+
+/// `ibv_query_device_ex(3)`, called by the header. The members between `device_cap_flags_ex` and
+/// `phys_port_cnt_ex` report features that this device does not have.
 unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
     _input: *const libc::c_void,
@@ -319,6 +329,9 @@ unsafe extern "C" fn query_device_ex(
         odp: [0; 3],
         timestamp_mask: 0,
         core_clock: 0,
+        _from_max_tso: [0; 13],
+        xrc_odp: 0,
+        ports: PORT.into(),
     };
     let known = size.min(size_of::<DeviceAttrEx>());
     // SAFETY: the program's structure has `size` bytes, which may be fewer or more than ours.

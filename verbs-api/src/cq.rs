@@ -165,26 +165,44 @@ impl Cq {
         }
     }
 
+    /// Moves the completions of the RNIC behind those that were added. So the next ones to be
+    /// added follow them.
+    pub(crate) fn gather(&self) {
+        self.gather_those(&mut lock(&self.last), |_| true);
+    }
+
     /// Removes all completions of a queue pair that is reset or destroyed. The RNIC adds no others.
     pub(crate) fn forget(&self, number: u32) {
         let mut last = lock(&self.last);
-        let mut batch = [Completion::EMPTY; BATCH];
-        loop {
-            let count = self.rnic.poll_cq(&self.hw, &mut batch);
-            if count == 0 {
-                break;
-            }
-            let others = batch[..count].iter();
-            let others = others.filter(|completion| completion.qp != token_of(number));
-            let others: Vec<ibv_wc> = others
-                .filter_map(|completion| self.convert(completion, &mut last))
-                .collect();
-            lock(&self.ready).extend(others);
-        }
+        self.gather_those(&mut last, |completion| completion.qp != token_of(number));
         *last = None;
         let mut ready = lock(&self.ready);
         ready.retain(|completion| completion.qp_num != number);
         self.has_ready.store(!ready.is_empty(), Ordering::Release);
+    }
+
+    /// Moves the completions of the RNIC that `is_kept` selects, and removes the others.
+    fn gather_those(
+        &self,
+        last: &mut Option<Arc<dyn Owner>>,
+        is_kept: impl Fn(&Completion) -> bool,
+    ) {
+        let mut batch = [Completion::EMPTY; BATCH];
+        loop {
+            let count = self.rnic.poll_cq(&self.hw, &mut batch);
+            let kept = batch[..count]
+                .iter()
+                .filter(|completion| is_kept(completion));
+            let kept: Vec<ibv_wc> = kept
+                .filter_map(|completion| self.convert(completion, last))
+                .collect();
+            let mut ready = lock(&self.ready);
+            ready.extend(kept);
+            self.has_ready.store(!ready.is_empty(), Ordering::Release);
+            if count == 0 {
+                break;
+            }
+        }
     }
 
     fn take(&self, out: &mut [ibv_wc]) -> usize {

@@ -29,7 +29,7 @@
 //! | `work` | work requests and completions, converted |
 //! | `cq` | completion queues |
 //! | `channel` | completion channels |
-//! | `watch` | the thread that waits for datagrams |
+//! | `watch` | the thread that waits for datagrams and timers |
 //! | `users` | which objects cannot be destroyed yet |
 //! | `events` | a queue of events behind a descriptor that a program polls |
 //! | `interface` | attributes of a network device |
@@ -60,8 +60,10 @@
 //! | verbs | RNIC | where |
 //! |---|---|---|
 //! | sends may be posted in RTS | only once the connection is established | `qp::early` |
-//! | a peer that vanishes is noticed by the next send | the end of the connection flushes receives | `qp::ending` |
+//! | a peer that vanishes is noticed by the next send, after retries | the end of the connection flushes all work | `qp::ending`, `qp::retries` |
 //! | inline payload needs no registration | every payload has a key | `qp::inline` |
+//! | a request completes when the peer has executed it | when a transport has it, unless asked otherwise | `QpAttr::acknowledged` |
+//! | messages are repeated for a peer without a receive | they wait for a receive | `set_receive_waits` |
 //!
 //! # System calls, copies, locks and allocations of one small Send
 //!

@@ -44,16 +44,14 @@ const KNOWN_ACCESS: ibv_access_flags = IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_HUGETLB
     | IBV_ACCESS_RELAXED_ORDERING;
 
-/// Registers `length` bytes at `addr`, whose first byte has the address `iova` in work requests.
-pub(crate) fn register(
-    pd: *mut ibv_pd,
+/// Returns the registration of `length` bytes at `addr`, whose first byte has the address `iova` in
+/// work requests.
+fn request_of(
     addr: *mut libc::c_void,
     length: usize,
     iova: u64,
     access: ibv_access_flags,
-) -> Result<*mut ibv_mr, Fault> {
-    // SAFETY: the program passes a live domain.
-    let own = unsafe { pd_of(pd) };
+) -> Result<RegisterMr, Fault> {
     let start = addr.addr() as u64;
     let has = |flag| access & flag != 0;
     // On-demand paging is not among the device's capabilities.
@@ -65,7 +63,7 @@ pub(crate) fn register(
     if access & !KNOWN_ACCESS != 0 || length == 0 || wraps(start) || wraps(iova) {
         return Err(Errno::INVAL);
     }
-    let request = RegisterMr {
+    Ok(RegisterMr {
         addr: start,
         len: length as u64,
         access: Access {
@@ -76,13 +74,38 @@ pub(crate) fn register(
             remote_atomic: has(IBV_ACCESS_REMOTE_ATOMIC),
         },
         iova: (iova != start).then_some(iova),
-    };
+    })
+}
+
+/// Registers memory.
+pub(crate) fn register(
+    pd: *mut ibv_pd,
+    addr: *mut libc::c_void,
+    length: usize,
+    iova: u64,
+    access: ibv_access_flags,
+) -> Result<*mut ibv_mr, Fault> {
+    let request = request_of(addr, length, iova, access)?;
+    // SAFETY: the program passes a live domain.
+    let own = unsafe { pd_of(pd) };
     let hw = own.rnic.register_mr(&own.hw, &request);
-    let hw = hw.map_err(|error| errno_of(&error))?;
+    let hw = Arc::new(hw.map_err(|error| errno_of(&error))?);
+    Ok(object_of(pd, addr, length, hw, access))
+}
+
+/// Creates the structure of a region.
+fn object_of(
+    pd: *mut ibv_pd,
+    addr: *mut libc::c_void,
+    length: usize,
+    hw: Arc<SoftMr>,
+    access: ibv_access_flags,
+) -> *mut ibv_mr {
+    // SAFETY: the program passes a live domain, which points to its context.
+    let (own, context) = unsafe { (pd_of(pd), (*pd).context) };
     let keys = own.rnic.mr_keys(&hw);
     let c = ibv_mr {
-        // SAFETY: the program passes a live domain, which points to its context.
-        context: unsafe { (*pd).context },
+        context,
         pd,
         addr,
         length,
@@ -90,14 +113,35 @@ pub(crate) fn register(
         lkey: keys.lkey,
         rkey: keys.rkey,
     };
-    let _pd = Use::of(own);
     let mr = Mr {
-        hw: Arc::new(hw),
-        may_bind: has(IBV_ACCESS_MW_BIND),
+        hw,
+        may_bind: access & IBV_ACCESS_MW_BIND != 0,
         access,
-        _pd,
+        _pd: Use::of(own),
     };
-    Ok(MrObject::create(c, mr))
+    MrObject::create(c, mr)
+}
+
+/// Registers a region anew, under its keys.
+///
+/// # Safety
+/// `mr` is a live region of this library, and so is `pd`, which is a domain.
+unsafe fn reregister(
+    mr: *mut ibv_mr,
+    pd: *mut ibv_pd,
+    addr: *mut libc::c_void,
+    length: usize,
+    access: ibv_access_flags,
+) -> Result<(), Fault> {
+    let request = request_of(addr, length, addr.addr() as u64, access)?;
+    // SAFETY: as for the caller.
+    let (own, hw) = unsafe { (pd_of(pd), mr_of(mr).hw.clone()) };
+    let renewed = own.rnic.reregister_mr(&hw, &own.hw, &request);
+    renewed.map_err(|error| errno_of(&error))?;
+    let renewed = object_of(pd, addr, length, hw, access);
+    // SAFETY: as for the caller; the new structure was just created.
+    unsafe { MrObject::exchange(mr, renewed) };
+    Ok(())
 }
 
 pub(crate) use self::exported::ibv_dereg_mr;
@@ -157,7 +201,7 @@ mod exported {
     const CHANGE_ACCESS: libc::c_int = 4;
     const REFUSED: libc::c_int = -1;
 
-    /// `ibv_rereg_mr(3)`: registers anew, under new keys. After a failure the region is as before.
+    /// `ibv_rereg_mr(3)`: registers anew, under the same keys. A failure changes nothing.
     ///
     /// # Safety
     /// As the manual page says.
@@ -188,11 +232,8 @@ mod exported {
                 true => access.cast_unsigned(),
                 false => former_access,
             };
-            match register(pd, addr, length, addr.addr() as u64, access) {
-                Ok(renewed) => {
-                    MrObject::exchange(mr, renewed);
-                    0
-                }
+            match reregister(mr, pd, addr, length, access) {
+                Ok(()) => 0,
                 Err(fault) => {
                     fault::set_errno(fault);
                     REFUSED

@@ -1,10 +1,11 @@
 //! Shared receive queues.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
+use host::locks::lock;
 use provider_iwarp_soft::SoftSrq;
-use rnic::{RecvWr, Rnic as _, SrqToken};
+use rnic::{RecvWr, Rnic as _, Sge, SrqToken};
 use rustix::io::Errno;
 use verbs_dl::types::*;
 
@@ -25,6 +26,16 @@ pub(crate) struct Srq {
     max_sge: u32,
     limit: AtomicU32,
     users: Users,
+    /// The datagram queue pairs that use the queue.
+    datagrams: Mutex<Vec<Weak<dyn Awaiting>>>,
+    /// True if `datagrams` is not empty.
+    has_datagrams: AtomicBool,
+}
+
+/// A datagram queue pair that may wait for a receive.
+pub(crate) trait Awaiting: Send + Sync {
+    /// Called when a receive was posted.
+    fn on_receive(&self);
 }
 
 rnic::opaque_debug!(Srq { token });
@@ -56,7 +67,32 @@ impl Srq {
     pub(crate) fn post(&self, wr: &ibv_recv_wr) -> Result<(), Fault> {
         work::with_receive(wr, |wr: &RecvWr<'_>| {
             self.pd.rnic.post_srq_recv(&self.hw, wr)
-        })
+        })?;
+        if self.has_datagrams.load(Ordering::Acquire) {
+            let waiting = lock(&self.datagrams).clone();
+            waiting
+                .iter()
+                .filter_map(Weak::upgrade)
+                .for_each(|qp| qp.on_receive());
+        }
+        Ok(())
+    }
+
+    /// Adds a datagram queue pair, and forgets those that are destroyed.
+    pub(crate) fn add_datagrams(&self, qp: Weak<dyn Awaiting>) {
+        let mut datagrams = lock(&self.datagrams);
+        datagrams.retain(|qp| qp.strong_count() > 0);
+        datagrams.push(qp);
+        self.has_datagrams.store(true, Ordering::Release);
+    }
+
+    /// Takes the oldest receive for a datagram.
+    pub(crate) fn take(&self) -> Option<(u64, Vec<Sge>)> {
+        self.adapter.rnic.take_srq_recv(&self.hw)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.adapter.rnic.srq_available(&self.hw) == Some(0)
     }
 
     fn modify(&self, attr: &ibv_srq_attr, mask: ibv_srq_attr_mask) -> Result<(), Fault> {
@@ -105,6 +141,8 @@ pub(crate) fn create(pd: *mut ibv_pd, init: &ibv_srq_init_attr) -> Result<*mut i
         max_sge: attr.max_sge,
         limit: AtomicU32::new(0),
         users: Users::default(),
+        datagrams: Mutex::default(),
+        has_datagrams: AtomicBool::new(false),
     });
     // SAFETY: zero is a value of the header's mutex and condition, which this library does not use.
     let (mutex, cond) = unsafe { std::mem::zeroed() };

@@ -3,10 +3,14 @@
 //! The tables are those of the InfiniBand specification, release 1.3, section 11.2.5.2, as Linux
 //! checks them.
 
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rnic::Access;
 use rustix::io::Errno;
 use verbs_dl::types::*;
 
-use crate::abi::AddressVector;
+use crate::abi::{AddressVector, Gid};
 use crate::fault::Fault;
 
 /// The only port of a device.
@@ -15,7 +19,10 @@ const PORT: u8 = 1;
 /// The service of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
+    /// Reliable connected.
     Connected,
+    /// Unreliable connected.
+    Unreliable,
     Datagram,
 }
 
@@ -87,6 +94,37 @@ const CONNECTED: [Transition; 8] = [
     transition(IBV_QPS_SQD, IBV_QPS_SQD, 0, WHILE_STOPPED),
 ];
 
+const UNRELIABLE_PATH: ibv_qp_attr_mask =
+    IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+const UNRELIABLE_SENDING: ibv_qp_attr_mask =
+    IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE;
+
+/// The transitions of unreliable connected queue pairs, besides those to RESET and ERR.
+const UNRELIABLE: [Transition; 8] = [
+    transition(IBV_QPS_RESET, IBV_QPS_INIT, INIT, 0),
+    transition(IBV_QPS_INIT, IBV_QPS_INIT, 0, INIT),
+    transition(
+        IBV_QPS_INIT,
+        IBV_QPS_RTR,
+        UNRELIABLE_PATH,
+        IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
+    ),
+    transition(IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, UNRELIABLE_SENDING),
+    transition(IBV_QPS_RTS, IBV_QPS_RTS, 0, UNRELIABLE_SENDING),
+    transition(IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY),
+    transition(IBV_QPS_SQD, IBV_QPS_RTS, 0, UNRELIABLE_SENDING),
+    transition(
+        IBV_QPS_SQD,
+        IBV_QPS_SQD,
+        0,
+        IBV_QP_AV
+            | IBV_QP_ALT_PATH
+            | IBV_QP_ACCESS_FLAGS
+            | IBV_QP_PKEY_INDEX
+            | IBV_QP_PATH_MIG_STATE,
+    ),
+];
+
 const DATAGRAM_INIT: ibv_qp_attr_mask = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
 const DATAGRAM_SENDING: ibv_qp_attr_mask = IBV_QP_CUR_STATE | IBV_QP_QKEY;
 
@@ -137,6 +175,7 @@ pub(crate) fn check(
 fn table(service: Service) -> &'static [Transition] {
     match service {
         Service::Connected => &CONNECTED,
+        Service::Unreliable => &UNRELIABLE,
         Service::Datagram => &DATAGRAM,
     }
 }
@@ -190,6 +229,70 @@ pub(crate) fn store(attr: &mut ibv_qp_attr, new: &ibv_qp_attr, mask: ibv_qp_attr
     }
 }
 
+/// Returns the attributes with which a queue pair of the program that `rdma_cm` connects to a peer
+/// enters a state, and their mask. The number of the peer's queue pair is 0.
+pub(crate) fn attributes_of(
+    state: ibv_qp_state,
+    peer: IpAddr,
+    timeout: u8,
+) -> Result<(ibv_qp_attr, ibv_qp_attr_mask), Fault> {
+    /// The number of outstanding Reads, and of retries without limit.
+    const READS: u8 = 16;
+    const RETRIES: u8 = 7;
+    /// About 67 ms.
+    const TIMEOUT: u8 = 14;
+    let mut attr = ibv_qp_attr {
+        qp_state: state,
+        port_num: PORT,
+        ..ibv_qp_attr::default()
+    };
+    let mask = match state {
+        IBV_QPS_INIT => {
+            attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE
+                | IBV_ACCESS_REMOTE_WRITE
+                | IBV_ACCESS_REMOTE_READ
+                | IBV_ACCESS_REMOTE_ATOMIC;
+            INIT
+        }
+        IBV_QPS_RTR => {
+            AddressVector::to(Gid::of(peer), PORT).store(&mut attr.ah_attr);
+            attr.path_mtu = IBV_MTU_4096;
+            attr.max_dest_rd_atomic = READS;
+            READY_TO_RECEIVE
+        }
+        IBV_QPS_RTS => {
+            attr.timeout = if timeout > 0 { timeout } else { TIMEOUT };
+            (attr.retry_cnt, attr.rnr_retry) = (RETRIES, RETRIES);
+            attr.max_rd_atomic = READS;
+            READY_TO_SEND
+        }
+        _ => return Err(Errno::INVAL),
+    };
+    Ok((attr, mask | IBV_QP_STATE))
+}
+
+/// Returns the rights that `qp_access_flags` grant to the peer.
+pub(crate) fn remote_access(flags: u32) -> Access {
+    let has = |flag: ibv_access_flags| flags & flag != 0;
+    Access {
+        remote_read: has(IBV_ACCESS_REMOTE_READ),
+        remote_write: has(IBV_ACCESS_REMOTE_WRITE),
+        remote_atomic: has(IBV_ACCESS_REMOTE_ATOMIC),
+        ..Access::default()
+    }
+}
+
+/// Returns the pause that a value of `min_rnr_timer` stands for (InfiniBand specification, section
+/// 9.7.5.2.8).
+pub(crate) fn rnr_pause(timer: u8) -> Duration {
+    const HUNDREDTHS_OF_MS: [u32; 32] = [
+        65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
+        1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+    ];
+    let pause = HUNDREDTHS_OF_MS[usize::from(timer % 32)];
+    Duration::from_micros(u64::from(pause) * 10)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,7 +338,7 @@ mod tests {
 
     #[test]
     fn each_required_attribute_is_required_and_no_foreign_one_is_permitted() {
-        let all = [Service::Connected, Service::Datagram];
+        let all = [Service::Connected, Service::Unreliable, Service::Datagram];
         let all = all.map(|service| table(service).iter().map(move |one| (service, *one)));
         for (service, transition) in all.into_iter().flatten() {
             let Transition {

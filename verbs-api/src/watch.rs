@@ -1,6 +1,7 @@
-//! The thread that waits for datagrams while a completion queue of their receives is armed.
+//! The thread that waits for datagrams while a completion queue of their receives is armed, and for
+//! timers of queue pairs.
 //!
-//! The thread starts with the first such queue. Each armed socket makes it return from its sleep
+//! The thread starts with the first of these. Each armed socket makes it return from its sleep
 //! once; a program that polls needs no thread.
 
 use std::collections::HashMap;

@@ -130,6 +130,7 @@ fn status(status: WcStatus) -> ibv_wc_status {
         WcStatus::LocalProtection => IBV_WC_LOC_PROT_ERR,
         WcStatus::BadResponse => IBV_WC_BAD_RESP_ERR,
         WcStatus::RemoteAccess => IBV_WC_REM_ACCESS_ERR,
+        WcStatus::RemoteInvalidRequest => IBV_WC_REM_INV_REQ_ERR,
         WcStatus::RemoteOperation => IBV_WC_REM_OP_ERR,
         WcStatus::Transport => IBV_WC_RETRY_EXC_ERR,
         WcStatus::ReceiverNotReady => IBV_WC_RNR_RETRY_EXC_ERR,

@@ -254,6 +254,7 @@ impl EpAttrs {
             ird: self.max_rdma_read_in,
             ord: self.max_rdma_read_out,
             read_depth_is_consumers: self.read_depth_is_consumers,
+            acknowledged: false,
         }
     }
 

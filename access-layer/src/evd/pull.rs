@@ -95,7 +95,7 @@ fn status_of(status: WcStatus) -> DatDtoCompletionStatus {
         WcStatus::LocalProtection => DAT_DTO_ERR_LOCAL_PROTECTION,
         WcStatus::BadResponse => DAT_DTO_ERR_BAD_RESPONSE,
         WcStatus::RemoteAccess => DAT_DTO_ERR_REMOTE_ACCESS,
-        WcStatus::RemoteOperation => DAT_DTO_ERR_REMOTE_RESPONDER,
+        WcStatus::RemoteInvalidRequest | WcStatus::RemoteOperation => DAT_DTO_ERR_REMOTE_RESPONDER,
         WcStatus::Transport => DAT_DTO_ERR_TRANSPORT,
         WcStatus::ReceiverNotReady => DAT_DTO_ERR_RECEIVER_NOT_READY,
         WcStatus::BindFailed => DAT_RMR_OPERATION_FAILED,

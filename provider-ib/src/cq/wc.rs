@@ -18,10 +18,10 @@ pub(super) fn status_of(status: ibv_wc_status) -> WcStatus {
         IBV_WC_MW_BIND_ERR => WcStatus::BindFailed,
         IBV_WC_BAD_RESP_ERR => WcStatus::BadResponse,
         IBV_WC_REM_ACCESS_ERR => WcStatus::RemoteAccess,
-        IBV_WC_REM_INV_REQ_ERR
-        | IBV_WC_REM_OP_ERR
-        | IBV_WC_REM_INV_RD_REQ_ERR
-        | IBV_WC_REM_ABORT_ERR => WcStatus::RemoteOperation,
+        IBV_WC_REM_INV_REQ_ERR => WcStatus::RemoteInvalidRequest,
+        IBV_WC_REM_OP_ERR | IBV_WC_REM_INV_RD_REQ_ERR | IBV_WC_REM_ABORT_ERR => {
+            WcStatus::RemoteOperation
+        }
         IBV_WC_RNR_RETRY_EXC_ERR | IBV_WC_RESP_TIMEOUT_ERR => WcStatus::ReceiverNotReady,
         _ => WcStatus::Transport,
     }
@@ -82,7 +82,7 @@ mod tests {
             BindFailed,
             BadResponse,
             LocalProtection,
-            RemoteOperation,
+            RemoteInvalidRequest,
             RemoteAccess,
             RemoteOperation,
             Transport,

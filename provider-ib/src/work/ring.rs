@@ -324,7 +324,7 @@ impl Ring {
 const OUTCOME_SHIFT: u32 = 48;
 
 /// All outcomes, by the number that a slot contains.
-const OUTCOMES: [WcStatus; 11] = [
+const OUTCOMES: [WcStatus; 12] = [
     WcStatus::Success,
     WcStatus::Flushed,
     WcStatus::LocalLength,
@@ -332,6 +332,7 @@ const OUTCOMES: [WcStatus; 11] = [
     WcStatus::LocalProtection,
     WcStatus::BadResponse,
     WcStatus::RemoteAccess,
+    WcStatus::RemoteInvalidRequest,
     WcStatus::RemoteOperation,
     WcStatus::Transport,
     WcStatus::ReceiverNotReady,

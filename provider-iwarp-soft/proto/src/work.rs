@@ -73,7 +73,22 @@ pub enum WorkKind {
     },
 }
 
+/// The STag and the upper 56 bits of the tagged offset of an announcement.
+pub(crate) const RETRIES_STAG: u32 = 0x6452_6e72;
+pub(crate) const RETRIES: u64 = 0x52_4e_52_2d_4c_49_4d;
+
 impl WorkKind {
+    /// Announces the number of times that this end would repeat a message for which the peer has no
+    /// receive; `None`: no limit. The announcement is an RDMA Write of length 0, which has no
+    /// effect on a peer that runs another implementation (RFC 5040 section 5.1).
+    #[must_use]
+    pub fn announce_retries(retries: Option<u8>) -> Self {
+        Self::Write {
+            stag: Stag(RETRIES_STAG),
+            to: RETRIES << 8 | u64::from(retries.unwrap_or(u8::MAX)),
+        }
+    }
+
     /// True if the peer answers the request, which therefore counts against ORD.
     #[must_use]
     pub const fn is_answered(&self) -> bool {

@@ -146,14 +146,17 @@ impl Qp {
         let socket = ConnSocket::new(self.clone(), shared.progress.clone(), socket);
         let emss = io::segment_size(socket.as_fd());
         let mulpdu = fpdu::mulpdu(emss, negotiated.markers_tx).min(shared.config.ulpdu_max());
-        // A work request becomes at most two protocol requests per segment.
+        // A work request becomes at most two protocol requests per segment and one that asks for an
+        // acknowledgement; one more announces retries.
         let queue_len = self
             .attr
             .send_wr_max
             .saturating_mul(self.attr.send_sge_max.max(1))
-            .saturating_mul(2);
+            .saturating_mul(2 + u32::from(self.attr.acknowledged))
+            .saturating_add(1);
         let config = Config::new(role, negotiated, mulpdu, queue_len as usize);
         let mut conn = Conn::new(socket, config, negotiated, &shared.config)?;
+        conn.acknowledged = self.attr.acknowledged;
         if shared.config.long_fpdus {
             let own_ulpdu_max = shared.config.own_ulpdu_max(negotiated);
             conn.proto.offer(iwarp_proto::OwnOffer {

@@ -128,7 +128,7 @@ impl Engine {
     /// Removes a source and its deadline. Its socket must be unwatched before it is closed.
     pub(crate) fn delist(&self, key: Key) -> bool {
         let mut table = self.lock();
-        table.timers.clear(key);
+        table.timers.remove(key);
         let source = table.sources.remove(&key);
         drop(table);
         // Dropped outside the lock, because this may be the last reference.
@@ -191,25 +191,33 @@ impl Engine {
         let _ = self.poller.delete(fd);
     }
 
-    /// Sets or clears the deadline of a source.
+    /// Sets or clears the deadline of a source. A source that [`Self::expire`] wakes is woken
+    /// nevertheless.
     pub(crate) fn set_deadline(&self, key: Key, deadline: Option<Instant>) {
-        let mut table = self.lock();
         match deadline {
-            Some(at) if table.sources.contains_key(&key) => {
-                table.timers.set(key, at);
-                let late = table.is_asleep && table.sleeps_until.is_none_or(|until| at < until);
-                drop(table);
-                if late {
-                    self.wake();
-                }
-            }
-            _ => table.timers.clear(key),
+            Some(at) => self.change_timers(key, at, |timers| timers.set(key, at)),
+            None => self.lock().timers.clear(key),
         }
     }
 
     /// Makes the deadline of a source pass now.
     pub(crate) fn expire(&self, key: Key) {
-        self.set_deadline(key, Some(Instant::now()));
+        let now = Instant::now();
+        self.change_timers(key, now, |timers| timers.wake(key, now));
+    }
+
+    /// Changes the timers of a source, and wakes the thread if it sleeps until after `at`.
+    fn change_timers(&self, key: Key, at: Instant, change: impl FnOnce(&mut Timers)) {
+        let mut table = self.lock();
+        if !table.sources.contains_key(&key) {
+            return table.timers.remove(key);
+        }
+        change(&mut table.timers);
+        let late = table.is_asleep && table.sleeps_until.is_none_or(|until| at < until);
+        drop(table);
+        if late {
+            self.wake();
+        }
     }
 
     fn wake(&self) {

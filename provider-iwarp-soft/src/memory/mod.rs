@@ -120,6 +120,51 @@ pub(crate) struct WindowBind {
 pub(crate) struct Stream {
     pub(crate) pd: u32,
     pub(crate) qp: QpToken,
+    /// The rights that the queue pair denies its peer, whatever the memory grants.
+    pub(crate) denied: Denied,
+}
+
+/// Rights that a queue pair denies its peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Denied(u8);
+
+impl Denied {
+    const READ: u8 = 1;
+    const WRITE: u8 = 2;
+    const ATOMIC: u8 = 4;
+
+    /// Returns the rights that `granted` does not contain.
+    pub(crate) fn without(granted: rnic::Access) -> Self {
+        let bit = |is_granted, bit| if is_granted { 0 } else { bit };
+        Self(
+            bit(granted.remote_read, Self::READ)
+                | bit(granted.remote_write, Self::WRITE)
+                | bit(granted.remote_atomic, Self::ATOMIC),
+        )
+    }
+
+    pub(crate) const fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    pub(crate) const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// True if the peer may not copy directly.
+    pub(crate) const fn denies_copies(self) -> bool {
+        self.0 & (Self::READ | Self::WRITE) != 0
+    }
+
+    fn denies(self, access: iwarp_proto::Access) -> bool {
+        let bit = match access {
+            iwarp_proto::Access::RemoteRead => Self::READ,
+            iwarp_proto::Access::RemoteWrite => Self::WRITE,
+            iwarp_proto::Access::RemoteAtomic => Self::ATOMIC,
+            _ => 0,
+        };
+        self.0 & bit != 0
+    }
 }
 
 /// An object whose peer reads and writes registered memory directly.
@@ -164,8 +209,35 @@ impl MemoryTable {
     /// Removes a region, and ends the bindings of windows to it. No access to it is in progress
     /// when this returns, by this process or by a peer that reads it by reference.
     pub(crate) fn remove(&self, stag: Stag) {
+        self.end_region(stag, None);
+    }
+
+    /// Registers other memory under the STag of a region, or the same memory with other rights. No
+    /// access to the former memory is in progress when this returns. After a failure the region is
+    /// as before.
+    pub(crate) fn replace(
+        &self,
+        stag: Stag,
+        pd: u32,
+        request: &RegisterMr,
+    ) -> Result<(), RnicError> {
+        let access = request.access;
+        let write = access.local_write || access.remote_write || access.remote_atomic;
+        let backing = self.mappings.check(request.addr, request.len, write)?;
+        // Meanwhile the STag stays reserved, and grants nothing.
+        self.end_region(stag, Some(Entry::unbound_window(pd)));
+        let region = Entry::region(pd, request, backing);
+        self.write().put(stag.0, region);
+        Ok(())
+    }
+
+    /// Removes a region, and stores `placeholder` in its place.
+    fn end_region(&self, stag: Stag, placeholder: Option<Entry>) {
         let mut table = self.write();
         let removed = table.take(stag.0);
+        if let Some(placeholder) = placeholder {
+            table.put(stag.0, placeholder);
+        }
         let bound: Vec<u32> = match removed.is_some_and(|region| region.has_windows) {
             true => table.end_windows_of(stag.0),
             false => Vec::new(),
@@ -570,6 +642,9 @@ impl<'a> iwarp_proto::MemoryTable for StreamMemory<'a> {
         to: u64,
         len: u32,
     ) -> Result<Bytes<'a>, ProtectionFault> {
+        if self.stream.denied.denies(access) {
+            return Err(ProtectionFault::AccessViolation);
+        }
         self.access.remote(self.stream, access, stag, to, len)
     }
 

@@ -47,6 +47,7 @@ fn stream(pd: u32) -> Stream {
     Stream {
         pd,
         qp: QpToken(11),
+        denied: Denied::default(),
     }
 }
 
@@ -426,4 +427,38 @@ fn a_pinned_registration_delays_its_own_removal_only() {
         }
         removal.join().unwrap();
     });
+}
+
+#[test]
+fn a_region_is_registered_anew_under_its_stag() {
+    let table = MemoryTable::new().unwrap();
+    let bytes = [0_u8; 64];
+    let base = bytes.as_ptr().addr() as u64;
+    let request = RegisterMr {
+        addr: base,
+        len: 64,
+        access: Access {
+            local_read: true,
+            remote_read: true,
+            ..Access::default()
+        },
+        iova: None,
+    };
+    let stag = table.register(1, &request).unwrap();
+    assert!(reaches(&table, Wire::RemoteRead, stag, base, 64));
+    let other = RegisterMr {
+        addr: base + 32,
+        len: 32,
+        ..request
+    };
+    table.replace(stag, 1, &other).unwrap();
+    assert!(!reaches(&table, Wire::RemoteRead, stag, base, 64));
+    assert!(reaches(&table, Wire::RemoteRead, stag, base + 32, 32));
+    table.replace(stag, 2, &request).unwrap();
+    assert!(
+        !reaches(&table, Wire::RemoteRead, stag, base, 64),
+        "another domain"
+    );
+    table.remove(stag);
+    assert!(!reaches(&table, Wire::RemoteRead, stag, base, 64));
 }

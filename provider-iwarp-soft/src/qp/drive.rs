@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use host::threads::catch_panic;
 use iwarp_proto::wire::rdmap::Opcode;
-use iwarp_proto::{PeerTerminate, RemoteOperation, RemoteProtection, StreamState, TerminateCode};
-use rnic::{WcStatus, WhyTcp};
+use iwarp_proto::{
+    PeerTerminate, RemoteOperation, RemoteProtection, StreamState, TerminateCode, UntaggedError,
+};
+use rnic::{AsyncEvent, QpToken, WcStatus, WhyTcp};
 
 use crate::carrier::End;
 use crate::conn::{Conn, Due, LAST_PASSES, Lifecycle, Move, Owner};
@@ -246,6 +248,7 @@ impl Qp {
         self.gate.on_connected();
         lock(&self.submitted).mode = Mode::Open;
         lock(&self.receives).mode = Mode::Open;
+        self.announce_waits(&mut conn);
         match private_data {
             Some(private_data) => self.establish(&mut conn, private_data),
             None => self.set_deadline(&mut conn, timeout.map(|after| (after, Due::Abort))),
@@ -415,17 +418,22 @@ impl Qp {
         if let Move::Offered { token } = conn.moving {
             self.shared.offer_listener.withdraw(token);
         }
+        conn.reap_last(matches!(end, End::Disconnected) && conn.lifecycle.is_open());
+        effects.violation = violation_of(self.token, &end);
         conn.close_local(&self.shared.memory);
         effects.former = conn.socket.close(&mut conn.place);
         self.start_lingering(&mut conn, &end);
         conn.proto.on_llp_closed();
         self.publish_done(&mut conn, effects);
         self.account(&conn, &end);
-        fail_request(&mut conn.outstanding, &end);
+        let is_blamed = fail_request(&mut conn.outstanding, &end);
         let outstanding = std::iter::from_fn(|| conn.outstanding.pop());
         let failed = outstanding.chain(conn.fenced.drain(..)).collect();
         let first = match end {
             End::Unanswered => WcStatus::Transport,
+            End::Terminated(Some(terminate)) if conn.acknowledged && !is_blamed => {
+                refusal_of(terminate.code)
+            }
             _ => WcStatus::Flushed,
         };
         self.flush(failed, Some((&mut conn, first)), effects);
@@ -528,7 +536,12 @@ impl Qp {
                 .map(flushed),
         );
         self.recvs.finish(recv_done.len() as u32, 0);
-        let mut all = send_done.iter_mut().chain(&mut recv_done);
+        // The peer refuses requests, and not receives.
+        let receives: &mut [_] = match first {
+            WcStatus::Transport => &mut recv_done,
+            _ => &mut [],
+        };
+        let mut all = send_done.iter_mut().chain(receives);
         if let Some(done) = all.find(|done| done.status == WcStatus::Flushed) {
             done.status = first;
         }
@@ -594,18 +607,47 @@ fn ending_event(conn: &Conn, end: &End) -> ConnectionEvent {
     }
 }
 
-/// Fails the read or atomic to which the peer's Terminate refers.
-fn fail_request(outstanding: &mut Outstanding, end: &End) {
+/// Fails the read or atomic to which the peer's Terminate refers. Returns true if there is one.
+fn fail_request(outstanding: &mut Outstanding, end: &End) -> bool {
     let End::Terminated(Some(terminate)) = end else {
-        return;
+        return false;
     };
-    if let Some(status) = failure_of(terminate)
-        && let Some(slot) = terminate
-            .request
-            .and_then(|token| outstanding.get_mut(token))
-        && slot.status == WcStatus::Success
-    {
-        slot.status = status;
+    let Some(status) = failure_of(terminate) else {
+        return false;
+    };
+    let slot = terminate
+        .request
+        .and_then(|token| outstanding.get_mut(token))
+        .filter(|slot| slot.status == WcStatus::Success);
+    slot.map(|slot| slot.status = status).is_some()
+}
+
+/// The status of the Send or Write that the peer has refused with this code. The requests before it
+/// are acknowledged, so that it is the oldest one.
+fn refusal_of(code: TerminateCode) -> WcStatus {
+    match code {
+        TerminateCode::Untagged(UntaggedError::NoBuffer) => WcStatus::ReceiverNotReady,
+        TerminateCode::Untagged(_) => WcStatus::RemoteInvalidRequest,
+        TerminateCode::Tagged(_) | TerminateCode::RemoteProtection(_) => WcStatus::RemoteAccess,
+        TerminateCode::RemoteOperation(_)
+        | TerminateCode::RdmapCatastrophic
+        | TerminateCode::DdpCatastrophic => WcStatus::RemoteOperation,
+        TerminateCode::Mpa(_) | TerminateCode::Other { .. } => WcStatus::Flushed,
+    }
+}
+
+/// The event for a violation of the peer, which is the reason for the end of the connection. A
+/// message that is longer than its receive completes the receive instead.
+fn violation_of(qp: QpToken, end: &End) -> Option<AsyncEvent> {
+    let End::Fault(fault) = end else {
+        return None;
+    };
+    match fault.code {
+        TerminateCode::Tagged(_) | TerminateCode::RemoteProtection(_) => {
+            Some(AsyncEvent::AccessViolation(qp))
+        }
+        TerminateCode::RemoteOperation(_) => Some(AsyncEvent::InvalidRequest(qp)),
+        _ => None,
     }
 }
 

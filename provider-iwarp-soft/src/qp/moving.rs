@@ -4,6 +4,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rnic::{Traffic, WhyTcp};
 
@@ -19,7 +20,7 @@ use crate::carrier::local::rendezvous::{
 use crate::carrier::local::ring::{Consumer, Producer};
 use crate::carrier::local::segment::{Direction, RING_LEN, SharedSegment};
 use crate::conn::{Conn, Move, OFFER_AFTER, Owner, Request};
-use crate::memory::{MemoryTable, Stream};
+use crate::memory::{Denied, MemoryTable, Stream};
 
 use super::{Effects, Link, Qp, lock};
 
@@ -153,6 +154,9 @@ impl Qp {
         if let Some(local) = conn.local() {
             let reference_holder = local.reference_holder();
             self.shared.memory.add_reference_holder(&reference_holder);
+            if self.attr.acknowledged {
+                local.await_handling();
+            }
         }
         conn.on_local();
     }
@@ -167,6 +171,7 @@ impl Owner for Qp {
         Stream {
             pd: self.pd,
             qp: self.token,
+            denied: Denied::from_bits(self.denied.load(Ordering::Relaxed)),
         }
     }
 

@@ -13,14 +13,21 @@
 //!      '------------- a receive is posted ----' '-- time is up, the peer or this end closes: Fault
 //! ```
 //!
+//! A consumer may set a shorter limit: the peer announces how often it would repeat a message, and
+//! this end has the pause before each repetition ([`ReceiveWaits`]).
+//!
 //! A waiting connection is armed, and its socket is watched for its end only. The post of a receive
 //! makes the engine drive it. The timer exists in this state only.
+
+use std::time::Duration;
+
+use rnic::ReceiveWaits;
 
 use crate::carrier::End;
 use crate::conn::{Conn, Due};
 use crate::engine::Key;
 
-use super::{Effects, Qp, lock};
+use super::{Effects, Link, Qp, lock};
 
 /// The answer of a receive queue to a connection whose next message found no receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +45,9 @@ impl Qp {
     /// the wait of one whose message found its receive.
     pub(super) fn update_wait(&self, conn: &mut Conn, effects: &mut Effects) -> Result<(), End> {
         while conn.inbox.is_unready() {
-            let answer = match conn.lifecycle.is_open() {
+            let may_wait =
+                conn.lifecycle.is_open() && self.receive_wait(conn) != Some(Duration::ZERO);
+            let answer = match may_wait {
                 true => self.ask_for_receive(conn.socket.key),
                 false => Answer::Refused,
             };
@@ -77,10 +86,50 @@ impl Qp {
         }
         if !std::mem::replace(&mut conn.waits_for_receive, true) {
             tracing::debug!(qp = self.token.0, "a message waits for its receive");
-            let limit = self.shared.config.receive_wait;
+            // The acknowledgements of the peer are behind the message that waits.
+            conn.outstanding.assume_acknowledged();
+            self.settle(conn, effects);
+            let limit = self.receive_wait(conn);
             self.set_deadline(conn, limit.map(|limit| (limit, Due::Receive)));
         }
         Ok(())
+    }
+
+    /// See [`rnic::Rnic::set_receive_waits`].
+    pub(crate) fn set_waits(&self, waits: ReceiveWaits) {
+        *lock(&self.waits) = Some(waits);
+        let mut link = self.lock_link();
+        let mut effects = Effects::default();
+        let mut end = None;
+        if let Link::Up(conn) = &mut *link
+            && conn.lifecycle.is_open()
+        {
+            conn.announce_retries(waits.retries);
+            end = self.step(conn, false, &mut effects).err();
+        }
+        if let Some(end) = end {
+            self.finish(&mut link, end, &mut effects);
+        }
+        drop(link);
+        self.after(&effects);
+    }
+
+    /// Announces the retries of this end, if there is a limit, when its connection begins.
+    pub(super) fn announce_waits(&self, conn: &mut Conn) {
+        let retries = lock(&self.waits).and_then(|waits| waits.retries);
+        if retries.is_some() {
+            conn.announce_retries(retries);
+        }
+    }
+
+    /// The time for which the next message of the peer may wait; `None`: no limit.
+    fn receive_wait(&self, conn: &Conn) -> Option<Duration> {
+        let limit = self.shared.config.receive_wait;
+        let (Some(waits), Some(retries)) = (*lock(&self.waits), conn.proto.peer_retries()) else {
+            return limit;
+        };
+        let announced = waits.pause * u32::from(retries);
+        Some(limit.map_or(announced, |limit| limit.min(announced)))
     }
 
     fn ask_for_receive(&self, key: Key) -> Answer {

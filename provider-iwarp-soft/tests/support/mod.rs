@@ -156,6 +156,7 @@ pub const QP_ATTR: QpAttr = QpAttr {
     ird: 16,
     ord: 16,
     read_depth_is_consumers: false,
+    acknowledged: false,
 };
 
 /// Registered memory. The bytes are leaked rather than freed under a registration; tests are short.

@@ -12,14 +12,15 @@ use verbs_dl::types::*;
 use crate::channel;
 use crate::completions;
 use crate::fault::{self, Fault};
-use crate::pairs::{self, HAS_PD, QpAttrEx, connected};
+use crate::pairs::{self, HAS_PD, Kind, QpAttrEx, kind_of};
 use crate::srq;
 
 use super::events::{
     channel_of, rdma_create_event_channel, rdma_destroy_event_channel, rdma_get_cm_event,
 };
 use super::exported::{
-    rdma_bind_addr, rdma_create_id, rdma_destroy_id, rdma_resolve_addr, rdma_resolve_route,
+    DATAGRAM_KEY, rdma_bind_addr, rdma_create_id, rdma_destroy_id, rdma_resolve_addr,
+    rdma_resolve_route,
 };
 use super::id::{Endpoint, IdObject};
 use super::info::{AddrInfo, PASSIVE};
@@ -121,15 +122,18 @@ unsafe fn create_qp(
         if pd.is_null() || !(*id).qp.is_null() || (*id).verbs != (*pd).context {
             return Err(Errno::INVAL);
         }
-        let created = create(pd).and_then(|qp| match connected(qp) {
-            Ok(own) => {
-                (*qp).state = own.prepare();
-                Ok(qp)
-            }
-            Err(_) => {
-                pairs::destroy(qp);
-                Err(Errno::OPNOTSUPP)
-            }
+        let is_datagram = IdObject::own(id).is_datagram.load(Ordering::Relaxed);
+        let created = create(pd).and_then(|qp| {
+            let state = match kind_of(qp) {
+                Kind::Connected(own) if !is_datagram => own.prepare(),
+                Kind::Datagram(own) if is_datagram => own.prepare(DATAGRAM_KEY),
+                _ => {
+                    pairs::destroy(qp);
+                    return Err(Errno::INVAL);
+                }
+            };
+            (*qp).state = state;
+            Ok(qp)
         });
         (*id).qp = created.inspect_err(|_| destroy_cqs(id))?;
         (*id).pd = pd;

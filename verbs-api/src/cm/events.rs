@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use host::locks::lock;
 use verbs_dl::types::*;
 
+use crate::abi::AddressVector;
 use crate::fault::{self, Fault};
 use crate::object::Object;
 use crate::qp::READS_MAX;
@@ -22,6 +23,18 @@ struct Received {
     /// The identifier that cannot be destroyed until the acknowledgement.
     blocks: Arc<Id>,
 }
+
+/// `struct rdma_ud_param`.
+#[repr(C)]
+struct UdParam {
+    private_data: *const libc::c_void,
+    private_data_len: u8,
+    path: AddressVector,
+    qp_num: u32,
+    qkey: u32,
+}
+
+const _: () = assert!(size_of::<UdParam>() == size_of::<rdma_ud_param>());
 
 /// Returns a channel.
 ///
@@ -56,13 +69,24 @@ fn received(channel: *mut rdma_event_channel, event: Event) -> *mut rdma_cm_even
         srq: 0,
         qp_num: 0,
     };
-    let c = rdma_cm_event {
+    let mut c = rdma_cm_event {
         id,
         listen_id: listen_id.unwrap_or(std::ptr::null_mut()),
         event: event.kind,
         status: event.status,
         param: rdma_cm_event__bindgen_ty_1 { conn },
     };
+    if let Some(peer) = event.peer {
+        let param = UdParam {
+            private_data: conn.private_data,
+            private_data_len: conn.private_data_len,
+            path: AddressVector::to(peer.gid, 1),
+            qp_num: peer.number,
+            qkey: peer.key,
+        };
+        // SAFETY: the union has room for this structure, which is one of its members.
+        unsafe { (&raw mut c.param).cast::<UdParam>().write(param) };
+    }
     let own = Received {
         _private_data: event.private_data,
         blocks,

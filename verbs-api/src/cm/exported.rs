@@ -7,14 +7,19 @@ use std::sync::atomic::Ordering;
 use rustix::io::Errno;
 use verbs_dl::types::*;
 
+use crate::adapter;
 use crate::fault::{self, Fault};
 use crate::pairs::connected;
 use crate::qp::Qp;
+use crate::states;
 
 use super::events::{channel_of, rdma_create_event_channel, rdma_destroy_event_channel};
 use super::id::{Id, IdObject};
 use super::route;
 use super::synchronous;
+
+/// The Q_Key of the queue pairs of datagram identifiers (`RDMA_UDP_QKEY`).
+pub(super) const DATAGRAM_KEY: u32 = 0x0123_4567;
 
 /// Returns the private data of a connection's parameters.
 ///
@@ -33,18 +38,39 @@ unsafe fn private_data<'a>(param: *const rdma_conn_param) -> &'a [u8] {
     }
 }
 
-/// Returns the queue pair of an identifier.
+/// Returns the queue pair of an identifier, or the one of the program that the parameters name.
 ///
 /// # Safety
-/// `id` is a live identifier of this library.
-unsafe fn queue_pair<'a>(id: *mut rdma_cm_id) -> Result<&'a Arc<Qp>, Fault> {
-    // SAFETY: the caller guarantees the identifier, and its queue pair is alive if it has one.
+/// `id` is a live identifier of this library, and `param` is null or a structure.
+unsafe fn queue_pair<'a>(
+    id: *mut rdma_cm_id,
+    param: *const rdma_conn_param,
+) -> Result<&'a Arc<Qp>, Fault> {
+    // SAFETY: the caller guarantees the identifier, and its queue pair is alive if it has one. A
+    // queue pair in the table of its device is alive.
     unsafe {
         let qp = (*id).qp;
-        if qp.is_null() {
-            Err(Errno::INVAL)
-        } else {
-            connected(qp)
+        if !qp.is_null() {
+            return connected(qp);
+        }
+        let number = param.as_ref().map_or(0, |param| param.qp_num);
+        if (*id).verbs.is_null() || number == 0 {
+            return Err(Errno::INVAL);
+        }
+        let found = adapter::of((*id).verbs).object_of(number);
+        connected(found.ok_or(Errno::INVAL)?)
+    }
+}
+
+/// Records the state of the queue pair of an identifier, if it has one.
+///
+/// # Safety
+/// As for [`queue_pair`].
+unsafe fn note_state(id: *mut rdma_cm_id) {
+    // SAFETY: as for the caller.
+    unsafe {
+        if let Some(qp) = (*id).qp.as_mut() {
+            qp.state = IBV_QPS_RTS;
         }
     }
 }
@@ -60,7 +86,7 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
     context: *mut c_void,
     ps: rdma_port_space,
 ) -> c_int {
-    if ps != RDMA_PS_TCP {
+    if !matches!(ps, RDMA_PS_TCP | RDMA_PS_UDP) {
         return fault::minus_one(Err(Errno::OPNOTSUPP));
     }
     let is_synchronous = channel.is_null();
@@ -76,6 +102,7 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
     unsafe {
         let own = Id::idle(channel_of(channel).clone());
         own.is_synchronous.store(is_synchronous, Ordering::Relaxed);
+        own.is_datagram.store(ps == RDMA_PS_UDP, Ordering::Relaxed);
         let id = IdObject::of(channel, own);
         (*id).context = context;
         (*id).ps = ps;
@@ -207,7 +234,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_route(
     unsafe { synchronous::finish(id, Ok(())) }
 }
 
-/// `rdma_connect(3)`, for an identifier with a queue pair.
+/// `rdma_connect(3)`. If the identifier has no queue pair, the parameters name one of the program.
 ///
 /// # Safety
 /// As the manual page says.
@@ -218,16 +245,21 @@ pub(crate) unsafe extern "C" fn rdma_connect(
 ) -> c_int {
     // SAFETY: the program passes a live identifier and parameters.
     let connect = || unsafe {
-        let qp = queue_pair(id)?;
-        IdObject::own(id).connect(qp, private_data(param))?;
-        (*(*id).qp).state = IBV_QPS_RTS;
+        if IdObject::own(id).is_datagram.load(Ordering::Relaxed) {
+            return IdObject::own(id).ask(private_data(param));
+        }
+        let qp = queue_pair(id, param)?;
+        let own = IdObject::own(id);
+        own.is_external.store((*id).qp.is_null(), Ordering::Relaxed);
+        own.connect(qp, private_data(param))?;
+        note_state(id);
         Ok(())
     };
     // SAFETY: the identifier is alive.
     unsafe { synchronous::finish(id, connect()) }
 }
 
-/// `rdma_accept(3)`, for an identifier with a queue pair.
+/// `rdma_accept(3)`. If the identifier has no queue pair, the parameters name one of the program.
 ///
 /// # Safety
 /// As the manual page says.
@@ -238,13 +270,25 @@ pub(crate) unsafe extern "C" fn rdma_accept(
 ) -> c_int {
     // SAFETY: the program passes a live identifier and parameters.
     let accept = || unsafe {
-        let qp = queue_pair(id)?;
+        if IdObject::own(id).is_datagram.load(Ordering::Relaxed) {
+            let number = match (*id).qp.as_ref() {
+                Some(qp) => qp.qp_num,
+                None => param.as_ref().map_or(0, |param| param.qp_num),
+            };
+            return IdObject::own(id).name(number, DATAGRAM_KEY, private_data(param));
+        }
+        let qp = queue_pair(id, param)?;
         IdObject::own(id).accept(qp, private_data(param))?;
-        (*(*id).qp).state = IBV_QPS_RTS;
+        note_state(id);
         Ok(())
     };
-    // SAFETY: the identifier is alive.
-    unsafe { synchronous::finish(id, accept()) }
+    // SAFETY: the identifier is alive. No event follows the answer to a datagram client.
+    unsafe {
+        if IdObject::own(id).is_datagram.load(Ordering::Relaxed) {
+            return fault::minus_one(accept());
+        }
+        synchronous::finish(id, accept())
+    }
 }
 
 /// `rdma_reject(3)`.
@@ -312,15 +356,74 @@ unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
     }
 }
 
-/// `rdma_establish(3)`: for programs that connect queue pairs themselves, which is not supported.
+/// `rdma_establish(3)`: the last step of a connection of a queue pair of the program, which is
+/// established already.
+///
+/// # Safety
+/// As the manual page says.
 #[unsafe(no_mangle)]
-extern "C" fn rdma_establish() -> c_int {
-    fault::minus_one(Err(Errno::OPNOTSUPP))
+unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the program passes a live identifier.
+    let own = unsafe { IdObject::own(id) };
+    let is_due = own.is_joined() && own.is_external.load(Ordering::Relaxed);
+    fault::minus_one(is_due.then_some(()).ok_or(Errno::INVAL))
 }
 
+/// The level of options of identifiers, the timeout among them, and the last one.
+const OPTION_ID: c_int = 0;
+const OPTION_ACK_TIMEOUT: c_int = 3;
+
 /// `rdma_set_option(3)`: the options of addresses, which programs set for servers, are the
-/// behaviour of this library; types of service have no meaning.
+/// behaviour of this library; types of service have no meaning; timeouts are stored.
+///
+/// # Safety
+/// As the manual page says.
 #[unsafe(no_mangle)]
-extern "C" fn rdma_set_option() -> c_int {
+unsafe extern "C" fn rdma_set_option(
+    id: *mut rdma_cm_id,
+    level: c_int,
+    option: c_int,
+    value: *const c_void,
+    len: usize,
+) -> c_int {
+    if level == OPTION_ID && !(0..=OPTION_ACK_TIMEOUT).contains(&option) {
+        return fault::minus_one(Err(Errno::NOSYS));
+    }
+    if level == OPTION_ID && option == OPTION_ACK_TIMEOUT {
+        if len != size_of::<u8>() {
+            return fault::minus_one(Err(Errno::INVAL));
+        }
+        // SAFETY: the program passes a live identifier, and one byte.
+        unsafe {
+            let timeout = value.cast::<u8>().read();
+            IdObject::own(id).timeout.store(timeout, Ordering::Relaxed);
+        }
+    }
     0
+}
+
+/// `rdma_init_qp_attr(3)`, for queue pairs of the program that `rdma_cm` connects.
+///
+/// # Safety
+/// As the manual page says.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rdma_init_qp_attr(
+    id: *mut rdma_cm_id,
+    attr: *mut ibv_qp_attr,
+    mask: *mut c_int,
+) -> c_int {
+    let init = || {
+        // SAFETY: the program passes a live identifier and pointers to its variables; the remote
+        // address follows the local one.
+        unsafe {
+            let addresses = (&raw const (*id).route.addr).cast::<libc::sockaddr_storage>();
+            let remote = route::read(addresses.add(1).cast())?.ok_or(Errno::INVAL)?;
+            let timeout = IdObject::own(id).timeout.load(Ordering::Relaxed);
+            let (found, bits) = states::attributes_of((*attr).qp_state, remote.ip(), timeout)?;
+            attr.write(found);
+            mask.write(bits.cast_signed());
+        }
+        Ok(())
+    };
+    fault::minus_one(init())
 }

@@ -12,15 +12,17 @@
 //! `destroy` leads from every state to DESTROYED, in which no event is added.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 
 use host::locks::{IgnorePoison as _, lock};
+use host::threads::spawn_quiet;
 use provider_iwarp_soft::SoftRequest;
 use rnic::{ConnectionEvent, RequestInfo, Rnic as _};
 use rustix::io::Errno;
 use verbs_dl::types::*;
 
+use crate::abi::Gid;
 use crate::adapter::{self, Listening, Service};
 use crate::events::EventQueue;
 use crate::fault::{Fault, errno_of};
@@ -28,6 +30,7 @@ use crate::object::Object;
 use crate::qp::{Observer, Qp};
 
 use super::route;
+use super::sidr::{self, Answer, Point, Question};
 
 /// The reasons of rejects, in the terms of the InfiniBand specification, section 12.6.7.2: no
 /// service, and the decision of the program.
@@ -47,6 +50,16 @@ pub(super) struct Event {
     pub(super) id: Arc<Id>,
     /// The listener, if `id` is a connection request.
     pub(super) listener: Option<Arc<Id>>,
+    /// The queue pair of a datagram service that has accepted.
+    pub(super) peer: Option<DatagramPeer>,
+}
+
+/// The queue pair of a datagram service.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DatagramPeer {
+    pub(super) gid: Gid,
+    pub(super) number: u32,
+    pub(super) key: u32,
 }
 
 rnic::opaque_debug!(Event { kind, status });
@@ -88,6 +101,12 @@ pub(super) struct Id {
     pub(super) is_synchronous: AtomicBool,
     /// The queue pairs of a listener's requests, if the program wants them to be created.
     pub(super) endpoint: Mutex<Option<Endpoint>>,
+    /// The timeout of the queue pair, if the program has set one.
+    pub(super) timeout: AtomicU8,
+    /// True if the program connects a queue pair of its own, and changes the states of it.
+    pub(super) is_external: AtomicBool,
+    /// True for an identifier of datagrams (`RDMA_PS_UDP`).
+    pub(super) is_datagram: AtomicBool,
     state: Mutex<State>,
     pub(super) unacknowledged: Unacknowledged,
 }
@@ -111,6 +130,10 @@ enum State {
     Listening {
         _points: Vec<Listening>,
     },
+    /// Listens for questions of datagram clients.
+    Answering {
+        _point: Point,
+    },
     Resolved {
         remote: SocketAddr,
     },
@@ -122,9 +145,15 @@ enum State {
 
 rnic::opaque_debug!(State {});
 
-/// A connection request, and the device that received it.
+/// A connection request, or the question of a datagram client.
+enum Handle {
+    Connection(SoftRequest),
+    Question(Question),
+}
+
+/// A request, and the device that received it.
 struct Request {
-    handle: SoftRequest,
+    handle: Handle,
     context: AtomicPtr<ibv_context>,
     local: SocketAddr,
     remote: SocketAddr,
@@ -143,29 +172,13 @@ impl Service for ServicePoint {
         let Some(listener) = self.listener.upgrade() else {
             return;
         };
-        let is_of_listener = |event: &Event| {
-            let of = event.listener.as_ref();
-            of.is_some_and(|of| Arc::ptr_eq(of, &listener))
-        };
-        let channel = listener.channel();
-        if channel.count(is_of_listener) >= self.backlog {
-            return;
-        }
         let request = Request {
-            handle,
+            handle: Handle::Connection(handle),
             context: AtomicPtr::new(self.context.load(Ordering::Relaxed)),
             local: info.local,
             remote: info.remote,
         };
-        let id = Id::new(channel, State::Requested(request));
-        let event = Event {
-            kind: RDMA_CM_EVENT_CONNECT_REQUEST,
-            status: 0,
-            private_data: info.private_data.to_vec(),
-            id,
-            listener: Some(listener.clone()),
-        };
-        listener.report(event);
+        listener.report_request(request, info.private_data.to_vec(), self.backlog);
     }
 }
 
@@ -175,7 +188,10 @@ impl Object<rdma_cm_id, Arc<Id>> {
         // SAFETY: the structure has only integers and pointers.
         let mut c: rdma_cm_id = unsafe { std::mem::zeroed() };
         c.channel = channel;
-        c.qp_type = IBV_QPT_RC;
+        c.qp_type = match id.is_datagram.load(Ordering::Relaxed) {
+            true => IBV_QPT_UD,
+            false => IBV_QPT_RC,
+        };
         let object = Self::create(c, id.clone());
         id.object.store(object, Ordering::Release);
         object
@@ -214,6 +230,9 @@ impl Id {
             channel: Mutex::new(channel),
             is_synchronous: AtomicBool::new(false),
             endpoint: Mutex::default(),
+            timeout: AtomicU8::new(0),
+            is_external: AtomicBool::new(false),
+            is_datagram: AtomicBool::new(false),
             state: Mutex::new(state),
             unacknowledged: Unacknowledged::default(),
         })
@@ -245,6 +264,30 @@ impl Id {
         self.unacknowledged.wait();
     }
 
+    /// Adds the event of a request, unless the program has not received as many as the backlog. The
+    /// drop of the request refuses it.
+    fn report_request(self: &Arc<Self>, request: Request, private_data: Vec<u8>, backlog: usize) {
+        let is_of_listener = |event: &Event| {
+            let of = event.listener.as_ref();
+            of.is_some_and(|of| Arc::ptr_eq(of, self))
+        };
+        let channel = self.channel();
+        if channel.count(is_of_listener) >= backlog {
+            return;
+        }
+        let id = Self::new(channel, State::Requested(request));
+        let is_datagram = self.is_datagram.load(Ordering::Relaxed);
+        id.is_datagram.store(is_datagram, Ordering::Relaxed);
+        self.report(Event {
+            kind: RDMA_CM_EVENT_CONNECT_REQUEST,
+            status: 0,
+            private_data,
+            id,
+            listener: Some(self.clone()),
+            peer: None,
+        });
+    }
+
     /// Adds an event, unless the identifier is destroyed.
     fn report(&self, event: Event) {
         let state = lock(&self.state);
@@ -261,6 +304,7 @@ impl Id {
             private_data: Vec::new(),
             id: self.clone(),
             listener: None,
+            peer: None,
         });
     }
 
@@ -300,12 +344,21 @@ impl Id {
         matches!(*lock(&self.state), State::Resolved { .. })
     }
 
+    pub(super) fn is_joined(&self) -> bool {
+        matches!(*lock(&self.state), State::Joined(_))
+    }
+
     /// Listens at the bound address. Returns the port.
     pub(super) fn listen(self: &Arc<Self>, backlog: usize) -> Result<u16, Fault> {
         let mut state = lock(&self.state);
         let State::Bound(local) = *state else {
             return Err(Errno::INVAL);
         };
+        if self.is_datagram.load(Ordering::Relaxed) {
+            let (point, port) = self.answer(local, backlog)?;
+            *state = State::Answering { _point: point };
+            return Ok(port);
+        }
         let contexts = match device_of(local.ip())? {
             Some(context) => vec![context],
             None => route::contexts(None)?,
@@ -330,6 +383,85 @@ impl Id {
         Ok(port)
     }
 
+    /// Listens for questions of datagram clients. Returns the port.
+    fn answer(self: &Arc<Self>, local: SocketAddr, backlog: usize) -> Result<(Point, u16), Fault> {
+        let listener = Arc::downgrade(self);
+        Point::open(local, move |question: Question, private_data| {
+            let local_ip = question.local.ip().to_canonical();
+            if let Some(listener) = listener.upgrade()
+                && let Ok(Some(context)) = device_of(local_ip)
+            {
+                let request = Request {
+                    context: AtomicPtr::new(context),
+                    local: SocketAddr::new(local_ip, question.local.port()),
+                    remote: SocketAddr::new(
+                        question.remote.ip().to_canonical(),
+                        question.remote.port(),
+                    ),
+                    handle: Handle::Question(question),
+                };
+                listener.report_request(request, private_data, backlog);
+            }
+        })
+    }
+
+    /// Asks the datagram service at the address that was resolved for its queue pair. An event
+    /// reports the answer.
+    pub(super) fn ask(self: &Arc<Self>, data: &[u8]) -> Result<(), Fault> {
+        let State::Resolved { remote } = *lock(&self.state) else {
+            return Err(Errno::INVAL);
+        };
+        let (own, data) = (Arc::downgrade(self), data.to_vec());
+        let ask = move || {
+            let answer = sidr::ask(remote, &data);
+            if let Some(id) = own.upgrade() {
+                id.report_answer(remote, answer);
+            }
+        };
+        let asked = spawn_quiet("verbs-question", ask);
+        asked
+            .map(drop)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
+    }
+
+    fn report_answer(self: &Arc<Self>, remote: SocketAddr, answer: std::io::Result<Answer>) {
+        let (kind, status, peer, private_data) = match answer {
+            Ok(Answer {
+                accepted: Some((number, key)),
+                private_data,
+            }) => {
+                let gid = Gid::of(remote.ip().to_canonical());
+                let peer = Some(DatagramPeer { gid, number, key });
+                (RDMA_CM_EVENT_ESTABLISHED, 0, peer, private_data)
+            }
+            Ok(answer) => {
+                let status = -libc::ECONNREFUSED;
+                let data = answer.private_data;
+                (RDMA_CM_EVENT_UNREACHABLE, status, None, data)
+            }
+            Err(error) => {
+                let status = -error.raw_os_error().unwrap_or(libc::ETIMEDOUT);
+                (RDMA_CM_EVENT_UNREACHABLE, status, None, Vec::new())
+            }
+        };
+        self.report(Event {
+            kind,
+            status,
+            private_data,
+            id: self.clone(),
+            listener: None,
+            peer,
+        });
+    }
+
+    /// Names a queue pair to the datagram client that has asked.
+    pub(super) fn name(&self, number: u32, key: u32, data: &[u8]) -> Result<(), Fault> {
+        match self.take_request()?.handle {
+            Handle::Question(question) => question.accept(number, key, data),
+            Handle::Connection(_) => Err(Errno::INVAL),
+        }
+    }
+
     /// Connects to the address that was resolved.
     pub(super) fn connect(self: &Arc<Self>, qp: &Arc<Qp>, data: &[u8]) -> Result<(), Fault> {
         let State::Resolved { remote } = *lock(&self.state) else {
@@ -343,19 +475,23 @@ impl Id {
 
     /// Accepts the request of a peer.
     pub(super) fn accept(self: &Arc<Self>, qp: &Arc<Qp>, data: &[u8]) -> Result<(), Fault> {
-        let request = self.take_request()?;
+        let Handle::Connection(request) = self.take_request()?.handle else {
+            return Err(Errno::INVAL);
+        };
         self.join(qp);
-        qp.accept_from(request.handle, data)
+        qp.accept_from(request, data)
     }
 
     /// Rejects the request of a peer.
     pub(super) fn reject(&self, data: &[u8]) -> Result<(), Fault> {
         let request = self.take_request()?;
         let context = request.context.load(Ordering::Relaxed);
+        let handle = match request.handle {
+            Handle::Connection(handle) => handle,
+            Handle::Question(question) => return question.reject(data),
+        };
         // SAFETY: the contexts of `route` are never closed.
-        let rejected = unsafe { adapter::of(context) }
-            .rnic
-            .reject(request.handle, data);
+        let rejected = unsafe { adapter::of(context) }.rnic.reject(handle, data);
         rejected.map_err(|error| errno_of(&error))
     }
 
@@ -397,6 +533,10 @@ impl Id {
     /// Receives the events of a queue pair from now on.
     fn join(self: &Arc<Self>, qp: &Arc<Qp>) {
         *lock(&self.state) = State::Joined(qp.clone());
+        let timeout = self.timeout.load(Ordering::Relaxed);
+        if timeout > 0 {
+            qp.note_timeout(timeout);
+        }
         let observer: Arc<dyn Observer> = Arc::new(Joined(Arc::downgrade(self)));
         qp.observe(observer);
     }
@@ -412,7 +552,12 @@ impl Observer for Joined {
         };
         let (kind, status, private_data) = match event {
             ConnectionEvent::Established { private_data, .. } => {
-                (RDMA_CM_EVENT_ESTABLISHED, 0, private_data.clone())
+                // The program answers by `rdma_establish(3)`.
+                let kind = match id.is_external.load(Ordering::Relaxed) {
+                    true => RDMA_CM_EVENT_CONNECT_RESPONSE,
+                    false => RDMA_CM_EVENT_ESTABLISHED,
+                };
+                (kind, 0, private_data.clone())
             }
             ConnectionEvent::PeerRejected { private_data } => {
                 (RDMA_CM_EVENT_REJECTED, BY_PROGRAM, private_data.clone())
@@ -434,6 +579,7 @@ impl Observer for Joined {
             private_data,
             id: id.clone(),
             listener: None,
+            peer: None,
         });
     }
 }

@@ -93,10 +93,12 @@ fn info(
         0 => (none, boxed(address)),
         _ => (boxed(address), none),
     };
-    let port_space = hints.map_or(0, |hints| hints.port_space);
-    let port_space = match port_space {
-        0 => RDMA_PS_TCP as c_int,
-        other => other,
+    let is_datagram = hints.is_some_and(|hints| {
+        hints.port_space == RDMA_PS_UDP as c_int || hints.qp_type == IBV_QPT_UD as c_int
+    });
+    let (port_space, qp_type) = match is_datagram {
+        true => (RDMA_PS_UDP, IBV_QPT_UD),
+        false => (RDMA_PS_TCP, IBV_QPT_RC),
     };
     Ok(Box::into_raw(Box::new(AddrInfo {
         flags,
@@ -105,8 +107,8 @@ fn info(
         } else {
             libc::AF_INET6
         },
-        qp_type: IBV_QPT_RC as c_int,
-        port_space,
+        qp_type: qp_type as c_int,
+        port_space: port_space as c_int,
         src_len: src.1,
         dst_len: dst.1,
         src_addr: src.0,

@@ -8,6 +8,7 @@
 //! | `info` | names of events, and `rdma_getaddrinfo` |
 //! | `events` | the functions of event channels |
 //! | `id` | identifiers, their connections, listeners and events |
+//! | `sidr` | questions for the queue pair of a datagram service |
 //! | `route` | addresses, and the devices that lead to them |
 //!
 //! The loader finds these functions in `libibverbs.so.1`: `librdmacm.so.1` is a filter
@@ -22,6 +23,7 @@ mod exported;
 mod id;
 mod info;
 mod route;
+mod sidr;
 mod synchronous;
 
 pub(crate) use self::endpoints::{rdma_create_qp, rdma_destroy_qp, rdma_migrate_id};

@@ -28,7 +28,7 @@ fn create_one(
     is_extended: bool,
 ) -> Result<*mut ibv_qp, Fault> {
     // The types that the device lacks have the error number of a kernel that lacks them.
-    if !matches!(init.qp_type, IBV_QPT_RC | IBV_QPT_UD) {
+    if !matches!(init.qp_type, IBV_QPT_RC | IBV_QPT_UC | IBV_QPT_UD) {
         return Err(Errno::OPNOTSUPP);
     }
     if init.send_cq.is_null() || init.recv_cq.is_null() {
@@ -126,6 +126,8 @@ const HAS_SEND_OPS: u32 = 1 << 6;
 /// The operations of `ibv_wr_*` that connected queue pairs have: the first ten of the header. The
 /// others are segmentation offload and atomic Writes.
 const CONNECTED_OPS: u64 = 0x3ff;
+/// Read, and both atomics, which unreliable queue pairs do not have.
+const ANSWERED_OPS: u64 = 1 << 4 | 1 << 5 | 1 << 6;
 /// Send, and Send with immediate data.
 const DATAGRAM_OPS: u64 = 1 << 2 | 1 << 3;
 
@@ -148,6 +150,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     let send_ops = if has(HAS_SEND_OPS) { attr.send_ops } else { 0 };
     let known_ops = match attr.qp_type {
         IBV_QPT_UD => DATAGRAM_OPS,
+        IBV_QPT_UC => CONNECTED_OPS & !ANSWERED_OPS,
         _ => CONNECTED_OPS,
     };
     let is_known = attr.mask & !(HAS_PD | HAS_CREATE_FLAGS | HAS_SEND_OPS) == 0

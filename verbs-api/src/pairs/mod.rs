@@ -11,4 +11,4 @@ mod exported;
 mod object;
 
 pub(crate) use self::exported::{HAS_PD, QpAttrEx, create, create_qp_ex, destroy};
-pub(crate) use self::object::{connected, kind_of};
+pub(crate) use self::object::{Kind, connected, kind_of};

@@ -19,9 +19,21 @@ impl Qp {
     /// Enters the state INIT, in which receives are posted. Requests by number are refused from now
     /// on.
     pub(crate) fn prepare(&self) -> ibv_qp_state {
-        *lock(&self.meeting) = Meeting::Met;
+        self.expect_address();
+        self.is_prepared.store(true, Ordering::Relaxed);
         self.state.store(IBV_QPS_INIT, Ordering::Release);
         IBV_QPS_INIT
+    }
+
+    /// Refuses requests by number from now on, because the program connects the queue pair by
+    /// address and changes its states itself.
+    pub(super) fn expect_address(&self) {
+        *lock(&self.meeting) = Meeting::Met;
+    }
+
+    /// Stores the timeout that the program has set for the connection.
+    pub(crate) fn note_timeout(&self, timeout: u8) {
+        lock(&self.attr).timeout = timeout;
     }
 
     /// Reports the events of the connection to `observer`.
@@ -49,8 +61,13 @@ impl Qp {
         self.start(|| self.adapter.rnic.accept(request, &self.hw, &params))
     }
 
-    /// Enters the state RTS and starts a connection by `start`.
+    /// Enters the state RTS and starts a connection by `start`. The states of a queue pair that is
+    /// not one of an identifier are the program's.
     fn start(&self, start: impl FnOnce() -> Result<(), RnicError>) -> Result<(), Fault> {
+        if !self.is_prepared.load(Ordering::Relaxed) {
+            self.expect_address();
+            return start().map_err(|error| errno_of(&error));
+        }
         let (from, to) = (IBV_QPS_INIT, IBV_QPS_RTS);
         let entered = self
             .state

@@ -1,4 +1,5 @@
-//! Reliable connected queue pairs.
+//! Connected queue pairs. Unreliable ones are reliable ones without Reads and atomics, whose
+//! requests complete before the peer has executed them.
 //!
 //! | Module | Contents |
 //! |---|---|
@@ -6,7 +7,8 @@
 //! | `by_address` | connections by address instead of by number |
 //! | `meeting` | which end connects, and which requests are accepted |
 //! | `early` | sends before the connection is established |
-//! | `ending` | receives after the connection has ended |
+//! | `ending` | flushed work after the connection has ended |
+//! | `retries` | the time for which requests to a vanished peer are repeated |
 //! | `inline` | payload that is copied when it is posted |
 
 mod by_address;
@@ -15,14 +17,16 @@ mod ending;
 mod inline;
 mod meeting;
 mod modify;
+mod retries;
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use host::locks::lock;
 use provider_iwarp_soft::{SoftQp, SoftRequest};
 use rnic::{
-    Completion, ConnectionEvent, QpAttr, RecvWr, Rnic as _, RnicError, SendWr, Sge, WcStatus,
+    Completion, ConnectionEvent, QpAttr, RecvWr, Rnic as _, RnicError, SendOp, SendWr, Sge,
+    WcStatus,
 };
 use rustix::io::Errno;
 use verbs_dl::types::*;
@@ -32,13 +36,16 @@ use crate::cq::{Cq, Owner, token_of};
 use crate::domains::Pd;
 use crate::fault::{Fault, errno_of};
 use crate::srq::Srq;
+use crate::states::Service;
+use crate::watch::Watched;
 use crate::windows::Bind;
 use crate::work;
 
 use self::early::{EarlySends, Request};
-use self::ending::Ending;
+use self::ending::{Ending, Kept};
 use self::inline::InlineRing;
 use self::meeting::Meeting;
+use self::retries::Retries;
 
 /// The shortest limit of inline payload that a queue pair has.
 const INLINE_MIN: u32 = 64;
@@ -51,6 +58,7 @@ pub(crate) const READS_MAX: u32 = 16;
 /// A queue pair.
 pub(crate) struct Qp {
     pub(crate) number: u32,
+    service: Service,
     hw: SoftQp,
     adapter: Arc<Adapter>,
     pd: Arc<Pd>,
@@ -64,6 +72,8 @@ pub(crate) struct Qp {
     state: AtomicU32,
     /// True once the connection is established or has ended: the RNIC takes requests.
     is_joined: AtomicBool,
+    /// True if the queue pair is that of an identifier, whose states the library changes.
+    is_prepared: AtomicBool,
     /// True from the transition to SQD until the event that no request is outstanding.
     is_draining: AtomicBool,
     /// The attributes that the program has set. Held during a transition.
@@ -71,6 +81,8 @@ pub(crate) struct Qp {
     meeting: Mutex<Meeting<SoftRequest>>,
     early: EarlySends,
     ending: Ending,
+    retries: Retries,
+    me: Weak<Self>,
     /// Created by the first inline Send.
     inline: Mutex<Option<InlineRing>>,
     observer: Mutex<Option<Arc<dyn Observer>>>,
@@ -102,6 +114,10 @@ impl Qp {
             recv_cq,
             srq,
         } = parts;
+        let service = match init.qp_type {
+            IBV_QPT_UC => Service::Unreliable,
+            _ => Service::Connected,
+        };
         let number = adapter.take_number()?;
         let attr = QpAttr {
             recv_wr_max: cap.max_recv_wr,
@@ -111,6 +127,7 @@ impl Qp {
             ird: READS_MAX,
             ord: READS_MAX,
             read_depth_is_consumers: false,
+            acknowledged: service == Service::Connected,
         };
         let created = adapter.rnic.create_qp(
             &pd.hw,
@@ -124,8 +141,9 @@ impl Qp {
             adapter.return_number(number);
             errno_of(&error)
         })?;
-        Ok(Arc::new(Self {
+        Ok(Arc::new_cyclic(|me| Self {
             number,
+            service,
             hw,
             adapter,
             pd,
@@ -137,11 +155,14 @@ impl Qp {
             object: AtomicPtr::default(),
             state: AtomicU32::new(IBV_QPS_RESET),
             is_joined: AtomicBool::new(false),
+            is_prepared: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             attr: Mutex::default(),
             meeting: Mutex::default(),
             early: EarlySends::default(),
             ending: Ending::default(),
+            retries: Retries::default(),
+            me: me.clone(),
             inline: Mutex::default(),
             observer: Mutex::default(),
         }))
@@ -217,9 +238,17 @@ impl Qp {
             return Err(Errno::INVAL);
         }
         let has = |flag| wr.send_flags & flag != 0;
+        let op = work::operation(wr, total)?;
+        let is_answered = matches!(
+            op,
+            SendOp::Read(_) | SendOp::FetchAdd(..) | SendOp::CompareSwap { .. }
+        );
+        if is_answered && self.service == Service::Unreliable {
+            return Err(Errno::INVAL);
+        }
         let request = SendWr {
             wr_id: wr.wr_id,
-            op: work::operation(wr, total)?,
+            op,
             sgl,
             completion: self.signals_all || has(IBV_SEND_SIGNALED),
             signalled: true,
@@ -319,13 +348,41 @@ impl Qp {
         }
     }
 
-    /// Enters the error state, unless the queue pair is in it. Returns false if it is.
-    fn enter_error(&self) -> bool {
-        let Some(held) = self.ending.on_end() else {
+    /// Enters the error state, unless the queue pair is in it. Returns false if it is. `status` is
+    /// that of the first request that was held, if there is one.
+    fn enter_error(&self, mut status: ibv_wc_status) -> bool {
+        self.ending.on_end(|held| {
+            self.state.store(IBV_QPS_ERR, Ordering::Release);
+            let sends = held.sends.iter().map(|completion| {
+                self.adapter.rnic.on_taken(&self.hw, completion);
+                let mut converted = work::completion(completion, self.number);
+                converted.status = std::mem::replace(&mut status, IBV_WC_WR_FLUSH_ERR);
+                converted
+            });
+            self.send_cq.add(sends, true);
+            self.recv_cq.add(held.receives, true);
+        })
+    }
+
+    /// Holds a flushed request that a device would repeat. Returns false if the request fails now.
+    fn is_repeated(&self, completion: &Completion) -> bool {
+        if !self.retries.are_made() {
             return false;
-        };
-        self.state.store(IBV_QPS_ERR, Ordering::Release);
-        self.recv_cq.add(held, true);
+        }
+        match self.ending.on_flushed_send(*completion) {
+            Kept::No => return false,
+            Kept::Later => {}
+            Kept::First => {
+                let watched: Weak<dyn Watched> = self.me.clone();
+                let started = self
+                    .retries
+                    .start(&self.adapter.watcher, self.number, watched);
+                if let Err(fault) = started {
+                    tracing::warn!(qp = self.number, %fault, "requests fail without retries");
+                    self.enter_error(IBV_WC_RETRY_EXC_ERR);
+                }
+            }
+        }
         true
     }
 
@@ -342,22 +399,39 @@ impl Owner for Qp {
     }
 
     fn convert(&self, completion: &Completion) -> Option<ibv_wc> {
+        let is_receive = completion.opcode.is_receive();
+        let is_flushed = completion.status == WcStatus::Flushed;
+        if is_flushed && !is_receive && self.is_repeated(completion) {
+            return None;
+        }
         self.adapter.rnic.on_taken(&self.hw, completion);
         self.note_drained();
         let mut converted = work::completion(completion, self.number);
-        match completion.status {
-            WcStatus::Success => {}
-            WcStatus::Flushed if completion.opcode.is_receive() => {
-                return self.ending.on_flushed_receive(converted);
-            }
-            status => {
-                let is_first = self.enter_error();
-                if is_first && status == WcStatus::Flushed {
-                    converted.status = IBV_WC_RETRY_EXC_ERR;
-                }
-            }
+        if completion.status == WcStatus::Success {
+            return Some(converted);
+        }
+        if is_flushed && is_receive {
+            return self.ending.on_flushed_receive(converted);
+        }
+        if self.enter_error(IBV_WC_WR_FLUSH_ERR) && is_flushed {
+            converted.status = IBV_WC_RETRY_EXC_ERR;
+        }
+        if !is_receive && self.ending.has_held_sends() {
+            self.send_cq.add([converted], true);
+            return None;
         }
         Some(converted)
+    }
+}
+
+impl Watched for Qp {
+    /// Called when the time for retries has passed.
+    fn on_readable(&self) {
+        if self.ending.holds_sends() {
+            self.send_cq.gather();
+            self.enter_error(IBV_WC_RETRY_EXC_ERR);
+            self.note_drained();
+        }
     }
 }
 
@@ -380,6 +454,10 @@ impl QueuePair for Qp {
         if let Err(fault) = self.follow(action, from) {
             tracing::warn!(qp = self.number, ?from, %fault, "a peer could not be accepted");
         }
+    }
+
+    fn on_violation(&self) {
+        self.enter_error(IBV_WC_WR_FLUSH_ERR);
     }
 
     fn object(&self) -> *mut ibv_qp {

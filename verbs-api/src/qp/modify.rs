@@ -5,17 +5,20 @@ use std::sync::atomic::Ordering;
 
 use host::locks::lock;
 use provider_iwarp_soft::SoftRequest;
-use rnic::{AcceptParams, ConnectParams, Rnic as _};
+use rnic::{AcceptParams, ConnectParams, ReceiveWaits, Rnic as _};
 use rustix::io::Errno;
 use verbs_dl::types::*;
 
 use crate::abi::AddressVector;
 use crate::adapter::{Hello, Name};
 use crate::fault::{Fault, errno_of};
-use crate::states::{self, Service};
+use crate::states;
 
 use super::meeting::{Action, Meeting};
 use super::{Qp, READS_MAX};
+
+/// The value of `rnr_retry` for retries without limit.
+const NO_LIMIT: u8 = 7;
 
 impl Qp {
     /// See `ibv_modify_qp(3)`. Returns the state in which the queue pair is.
@@ -35,7 +38,7 @@ impl Qp {
         if has(IBV_QP_CUR_STATE) && new.cur_qp_state != from {
             return Err(Errno::INVAL);
         }
-        states::check(Service::Connected, from, to, mask)?;
+        states::check(self.service, from, to, mask)?;
         check_values(new, mask)?;
         match to {
             IBV_QPS_RESET => {
@@ -50,6 +53,17 @@ impl Qp {
             _ => {}
         }
         states::store(&mut attr, new, mask);
+        if has(IBV_QP_ACCESS_FLAGS) {
+            let granted = states::remote_access(attr.qp_access_flags);
+            let set = self.adapter.rnic.set_remote_access(&self.hw, granted);
+            set.map_err(|error| errno_of(&error))?;
+        }
+        if mask & (IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT) != 0 {
+            self.retries.set(attr.timeout, attr.retry_cnt);
+        }
+        if mask & (IBV_QP_MIN_RNR_TIMER | IBV_QP_RNR_RETRY) != 0 {
+            self.set_receive_waits(&attr, mask);
+        }
         // A failed request may have ended the queue pair meanwhile; that state is kept.
         let entered = self
             .state
@@ -66,6 +80,18 @@ impl Qp {
         Ok(now)
     }
 
+    /// Sets the limits of waits for receives. Before RTS nothing is sent, so that
+    /// there is no limit yet.
+    fn set_receive_waits(&self, attr: &ibv_qp_attr, mask: ibv_qp_attr_mask) {
+        let is_limited = mask & IBV_QP_RNR_RETRY != 0 || self.state() == IBV_QPS_RTS;
+        let retries = Some(attr.rnr_retry).filter(|retries| is_limited && *retries < NO_LIMIT);
+        let pause = states::rnr_pause(attr.min_rnr_timer);
+        let waits = ReceiveWaits { retries, pause };
+        if let Err(error) = self.adapter.rnic.set_receive_waits(&self.hw, waits) {
+            tracing::warn!(qp = self.number, %error, "waits for receives have no limit");
+        }
+    }
+
     /// Names the peer to the RNIC's connection management. The peer may be ready later.
     fn meet(&self, new: &ibv_qp_attr) -> Result<(), Fault> {
         let own = Name {
@@ -76,6 +102,11 @@ impl Qp {
             gid: AddressVector::of(&new.ah_attr).dgid,
             number: new.dest_qp_num,
         };
+        // Such a queue pair is connected by address: see `rdma_init_qp_attr(3)`.
+        if peer.number == 0 {
+            self.expect_address();
+            return Ok(());
+        }
         // A connection has two ends.
         if own == peer {
             return Err(Errno::OPNOTSUPP);
@@ -126,7 +157,7 @@ impl Qp {
 
     /// Enters the error state: all work is flushed, and peers are refused.
     pub(crate) fn end(&self) {
-        self.enter_error();
+        self.enter_error(IBV_WC_WR_FLUSH_ERR);
         *lock(&self.meeting) = Meeting::Met;
         self.lose();
     }
@@ -134,6 +165,7 @@ impl Qp {
     /// Returns to the state of a new queue pair: work and completions vanish.
     fn reset(&self) {
         *lock(&self.meeting) = Meeting::Met;
+        self.retries.stop(self.number);
         self.lose();
         self.forget_completions();
         self.early.close();
@@ -150,6 +182,7 @@ impl Qp {
     pub(crate) fn destroy(&self, object: *mut ibv_qp) {
         self.adapter.remove_qp(self.number, object);
         *lock(&self.meeting) = Meeting::Met;
+        self.retries.stop(self.number);
         self.lose();
         self.forget_completions();
         self.adapter.return_number(self.number);

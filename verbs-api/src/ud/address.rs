@@ -24,16 +24,9 @@ struct AddressHandle {
     handle: u32,
 }
 
-/// The destination of an address handle.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Address {
-    pub(super) gid: Gid,
-    pub(super) service_level: u8,
-}
-
-/// An address handle and the domain that it uses.
+/// The destination of an address handle, and the domain that it uses.
 struct CreatedAh {
-    address: Address,
+    gid: Gid,
     _pd: Use<Pd>,
 }
 
@@ -61,7 +54,7 @@ pub(crate) fn set_destination(wr: &mut ibv_send_wr, destination: Destination) {
 ///
 /// # Safety
 /// The program has written the member for datagrams, whose address handle is null or alive.
-pub(super) unsafe fn destination(wr: &ibv_send_wr) -> Result<(Address, Destination), Fault> {
+pub(super) unsafe fn destination(wr: &ibv_send_wr) -> Result<(Gid, Destination), Fault> {
     // SAFETY: the program has written the member (caller).
     let destination = unsafe { (&raw const wr.wr.ud).cast::<Destination>().read() };
     if destination.ah.is_null() {
@@ -69,7 +62,7 @@ pub(super) unsafe fn destination(wr: &ibv_send_wr) -> Result<(Address, Destinati
     }
     // SAFETY: the address handle is alive (caller).
     let own = unsafe { AhObject::own(destination.ah.cast()) };
-    Ok((own.address, destination))
+    Ok((own.gid, destination))
 }
 
 fn create(pd: *mut ibv_pd, vector: &AddressVector) -> Result<*mut AddressHandle, Fault> {
@@ -82,10 +75,7 @@ fn create(pd: *mut ibv_pd, vector: &AddressVector) -> Result<*mut AddressHandle,
         handle: 0,
     };
     let created = CreatedAh {
-        address: Address {
-            gid: vector.dgid,
-            service_level: vector.sl,
-        },
+        gid: vector.dgid,
         _pd: Use::of(own),
     };
     Ok(AhObject::create(c, created))
@@ -109,17 +99,10 @@ fn answer(
         return Err(Errno::INVAL);
     }
     Ok(AddressVector {
-        dgid: Gid::of(found.0),
-        flow_label: 0,
-        sgid_index: 0,
-        hop_limit: 64,
-        traffic_class: 0,
         dlid: wc.slid,
         sl: wc.sl,
         src_path_bits: wc.dlid_path_bits,
-        static_rate: 0,
-        is_global: 1,
-        port_num: port,
+        ..AddressVector::to(Gid::of(found.0), port)
     })
 }
 

@@ -7,8 +7,7 @@
 //! 12 Q_Key                  4
 //! 16 immediate data         4
 //! 20 flags                  1
-//! 21 service level          1
-//! 22 zero                   2
+//! 21 zero                   3
 //! ```
 //!
 //! (offset, name, bytes; numbers in the byte order of the network)
@@ -40,7 +39,6 @@ pub(super) struct Header {
     pub(super) key: u32,
     pub(super) immediate: Option<u32>,
     pub(super) solicited: bool,
-    pub(super) service_level: u8,
 }
 
 impl Header {
@@ -62,7 +60,6 @@ impl Header {
         if self.solicited {
             bytes[20] |= IS_SOLICITED;
         }
-        bytes[21] = self.service_level;
         bytes
     }
 
@@ -82,7 +79,6 @@ impl Header {
             key,
             immediate: (bytes[20] & HAS_IMMEDIATE != 0).then_some(immediate),
             solicited: bytes[20] & IS_SOLICITED != 0,
-            service_level: bytes[21],
         };
         Some((header, payload))
     }
@@ -123,6 +119,14 @@ pub(super) fn network_header(from: IpAddr, to: IpAddr, len: usize) -> [u8; GRH_L
     bytes
 }
 
+/// Returns the service level of a received message. Ethernet has none; RoCE v2 devices report the
+/// type of the header of the network (2 for IPv4, 1 for IPv6) and a bit for UDP, by which UCX finds
+/// the addresses in it.
+pub(super) fn service_level(from: IpAddr) -> u8 {
+    const HAS_UDP: u8 = 8;
+    HAS_UDP | if from.is_ipv4() { 2 } else { 1 }
+}
+
 /// Returns the addresses of the sender and of the receiver in a header of the network.
 pub(crate) fn addresses(header: &[u8; GRH_LEN]) -> Option<(IpAddr, IpAddr)> {
     let v4 = &header[20..];
@@ -161,7 +165,6 @@ mod tests {
             key: 0x1111_1111,
             immediate: Some(7),
             solicited: true,
-            service_level: 3,
         };
         let mut datagram = header.bytes().to_vec();
         datagram.extend_from_slice(b"payload");

@@ -37,6 +37,7 @@ use crate::domains::Pd;
 use crate::fault::Fault;
 use crate::interface::Interface;
 use crate::qp::Parts;
+use crate::srq::Awaiting;
 use crate::states::{self, Service};
 use crate::watch::{Watch, Watched};
 use crate::work;
@@ -44,7 +45,7 @@ use crate::work;
 pub(crate) use self::address::{Destination, set_destination};
 
 use self::address::destination;
-use self::datagram::{GRH_LEN, HEADER_LEN, Header, PAYLOAD_MAX, network_header};
+use self::datagram::{GRH_LEN, HEADER_LEN, Header, PAYLOAD_MAX, network_header, service_level};
 use self::queue::{Queue, Receive};
 
 /// The longest inline payload.
@@ -96,10 +97,6 @@ impl Ud {
         if is_too_large {
             return Err(Errno::INVAL);
         }
-        // The receives of a shared receive queue belong to the RNIC.
-        if srq.is_some() {
-            return Err(Errno::OPNOTSUPP);
-        }
         let socket = open_socket(&adapter)?;
         let port = socket
             .local_addr()
@@ -115,13 +112,17 @@ impl Ud {
             cap: init.cap,
             signals_all: init.sq_sig_all != 0,
             object: AtomicPtr::default(),
-            queue: Mutex::new(Queue::new(init.cap.max_recv_wr)),
+            queue: Mutex::new(Queue::new(init.cap.max_recv_wr, srq.clone())),
             outbound: Mutex::new(Vec::with_capacity(HEADER_LEN + PAYLOAD_MAX)),
             watch: Mutex::default(),
             is_armed: AtomicBool::new(false),
         });
         let source: Arc<dyn Source> = qp.clone();
         qp.recv_cq.add_source(Arc::downgrade(&source));
+        if let Some(srq) = srq {
+            let awaiting: Arc<dyn Awaiting> = qp.clone();
+            srq.add_datagrams(Arc::downgrade(&awaiting));
+        }
         if qp.recv_cq.notified.is_armed() {
             source.arm();
         }
@@ -131,6 +132,14 @@ impl Ud {
     /// Called with the structure that the program uses.
     pub(crate) fn publish(&self, object: *mut ibv_qp) {
         self.object.store(object, Ordering::Release);
+    }
+
+    /// Enters the state RTS with a Q_Key.
+    pub(crate) fn prepare(&self, key: u32) -> ibv_qp_state {
+        let mut queue = lock(&self.queue);
+        queue.attr.qkey = key;
+        queue.state = IBV_QPS_RTS;
+        queue.state
     }
 
     /// See `ibv_modify_qp(3)`.
@@ -220,7 +229,7 @@ impl Ud {
     /// take is lost.
     fn send(&self, wr: &ibv_send_wr, sgl: &[Sge], own_key: u32) -> Result<ibv_wc_status, Fault> {
         // SAFETY: the program has written the member for datagrams, whose address handle is alive.
-        let (address, destination) = unsafe { destination(wr) }?;
+        let (gid, destination) = unsafe { destination(wr) }?;
         // SAFETY: every member of the union is an integer.
         let immediate = u32::from_be(unsafe { wr.__bindgen_anon_1.imm_data });
         let immediate = match wr.opcode {
@@ -237,7 +246,6 @@ impl Ud {
             },
             immediate,
             solicited: wr.send_flags & IBV_SEND_SOLICITED != 0,
-            service_level: address.service_level,
         };
         let mut datagram = lock(&self.outbound);
         datagram.clear();
@@ -255,7 +263,7 @@ impl Ud {
             }
         }
         let name = Name {
-            gid: address.gid,
+            gid,
             number: destination.number,
         };
         let to = self.socket_address(name);
@@ -293,9 +301,7 @@ impl Ud {
             _ => queue.push(receive)?,
         }
         drop(queue);
-        if self.is_armed.load(Ordering::Acquire) {
-            self.await_datagram();
-        }
+        self.on_receive();
         Ok(())
     }
 
@@ -341,7 +347,7 @@ impl Ud {
         if status == IBV_WC_SUCCESS {
             completion.byte_len = (GRH_LEN + payload.len()) as u32;
             completion.src_qp = header.from;
-            completion.sl = header.service_level;
+            completion.sl = service_level(from);
             completion.wc_flags = IBV_WC_GRH;
             if let Some(value) = header.immediate {
                 completion.wc_flags |= IBV_WC_WITH_IMM;
@@ -378,7 +384,7 @@ impl Ud {
     }
 
     fn flush(&self, queue: &mut Queue) {
-        while let Some(receive) = queue.pop() {
+        while let Some(receive) = queue.pop_own() {
             let flushed = receive.failed(self.number, IBV_WC_WR_FLUSH_ERR);
             self.recv_cq.add([flushed], true);
         }
@@ -435,6 +441,14 @@ impl Source for Ud {
         drop(watch);
         self.is_armed.store(true, Ordering::Release);
         self.await_datagram();
+    }
+}
+
+impl Awaiting for Ud {
+    fn on_receive(&self) {
+        if self.is_armed.load(Ordering::Acquire) {
+            self.await_datagram();
+        }
     }
 }
 

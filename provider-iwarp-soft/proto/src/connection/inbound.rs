@@ -275,6 +275,9 @@ impl Connection {
         if segment == 0 && header.last && self.is_ready_to_receive(RtrKind::Write) {
             return Ok(Inbound::ReadyToReceive);
         }
+        if segment == 0 && header.last {
+            self.on_empty_write(header.stag, header.to);
+        }
         let target = resolve_write(header, segment, memory)?;
         self.rx.written.on_segment(segment, header.last);
         let delivered = header.last.then_some(Delivery::Write);

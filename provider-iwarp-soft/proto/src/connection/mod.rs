@@ -21,9 +21,10 @@ pub use carrier::CarrierError;
 pub use state::StreamState;
 
 use crate::{
-    Completion, Msn, Peer, PostError, Role, WorkKind, WorkRequest,
+    Completion, Msn, Peer, PostError, Role, Stag, WorkKind, WorkRequest,
     mpa::Negotiated,
     wire::{fpdu, mpa::RtrKind},
+    work,
 };
 
 use agreement::Agreement;
@@ -104,6 +105,7 @@ pub struct Connection {
     agreement: Agreement,
     carriers: Carriers,
     waits_for_receives: bool,
+    peer_retries: Option<u8>,
     tx: Transmitter,
     rx: Receiver,
 }
@@ -126,6 +128,7 @@ impl Connection {
             agreement: Agreement::Off,
             carriers: Carriers::new(),
             waits_for_receives: false,
+            peer_retries: None,
             tx: Transmitter::new(rtr),
             rx: Receiver::new(),
         }
@@ -182,6 +185,26 @@ impl Connection {
     /// 5041 section 7.2, "no buffer available"). To the peer, waiting is TCP's flow control.
     pub fn wait_for_receives(&mut self, waits: bool) {
         self.waits_for_receives = waits;
+    }
+
+    /// The number of times that the peer would repeat a message without a receive, if the peer has
+    /// announced a limit ([`WorkKind::announce_retries`]).
+    #[must_use]
+    pub const fn peer_retries(&self) -> Option<u8> {
+        self.peer_retries
+    }
+
+    /// Records an announcement of a peer that runs this implementation.
+    pub(super) const fn on_empty_write(&mut self, stag: Stag, to: u64) {
+        if self.agreed_ulpdu().is_some() && stag.0 == work::RETRIES_STAG && to >> 8 == work::RETRIES
+        {
+            let [retries, ..] = to.to_le_bytes();
+            self.peer_retries = if retries == u8::MAX {
+                None
+            } else {
+                Some(retries)
+            };
+        }
     }
 
     /// True if a message that finds no receive waits for one.

@@ -436,6 +436,18 @@ impl Connection {
         }
     }
 
+    /// Returns the answer to an empty Read that waits, after a later message has ended the stream.
+    /// Transmitted before the Terminate message, it shows the peer that the requests before the
+    /// Read were executed.
+    pub fn poll_last_answer(&mut self) -> Option<TransmitFpdu> {
+        match self.pending.entries.front() {
+            Some(Pending::Read { request, .. }) if request.len == 0 => {
+                self.transmit_answer(MULPDU_MIN)
+            }
+            _ => None,
+        }
+    }
+
     /// Makes an untagged message of one segment, whose RDMAP header of `rdmap_len` bytes the caller
     /// fills in. Takes the next MSN of its queue.
     fn untagged(

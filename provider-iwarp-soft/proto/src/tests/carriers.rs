@@ -398,3 +398,21 @@ fn payload_of_another_carrier_needs_exactly_the_ddp_header() {
         assert_eq!(triple(result.map(drop)), expected, "{name}");
     }
 }
+
+#[test]
+fn a_limit_of_retries_is_announced_between_own_ends_only() {
+    for (offers, expected) in [(Some(true), Some(3)), (None, None)] {
+        let mut pair = pair([offers; 2]);
+        pair.run();
+        let announce = |pair: &mut Pair, retries| {
+            let kind = WorkKind::announce_retries(retries);
+            pair.initiator.conn.post(request(9, kind, 0)).expect("room");
+            pair.run();
+        };
+        announce(&mut pair, Some(3));
+        assert_eq!(pair.responder.conn.peer_retries(), expected);
+        assert_eq!(pair.initiator.conn.peer_retries(), None);
+        announce(&mut pair, None);
+        assert_eq!(pair.responder.conn.peer_retries(), None);
+    }
+}

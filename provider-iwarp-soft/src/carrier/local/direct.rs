@@ -61,7 +61,7 @@ use super::pull::{Puller, Target, Witness};
 use super::record::{PIECES_MAX, Piece};
 use super::segment::Half;
 use crate::memory::{
-    BUCKET_LEN, Bucket, Entry, MemoryAccess, Stream, TAIL, bucket_at, find_published,
+    BUCKET_LEN, Bucket, Denied, Entry, MemoryAccess, Stream, TAIL, bucket_at, find_published,
 };
 
 /// The longest Write or Read that is carried out directly. A deregistration waits for this amount.
@@ -219,6 +219,7 @@ impl Initiator {
         Stream {
             pd: self.word(PD).load(Ordering::Relaxed) as u32,
             qp: QpToken(self.word(QP).load(Ordering::Relaxed)),
+            denied: Denied::default(),
         }
     }
 
@@ -287,6 +288,9 @@ impl Grant {
 
     /// Announces the table, once everything that the peer has sent before is handled.
     pub(super) fn announce(&self, table: u64, own: Stream) {
+        if own.denied.denies_copies() {
+            return;
+        }
         self.word(PD).store(own.pd.into(), Ordering::Relaxed);
         self.word(QP).store(own.qp.0, Ordering::Relaxed);
         self.word(TABLE).store(table, Ordering::Release);

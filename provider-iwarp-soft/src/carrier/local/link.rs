@@ -65,6 +65,8 @@ const DRIVE_BYTES: usize = 512 * 1024;
 #[derive(Debug)]
 struct Unfinished {
     reference: Option<(Position, TransmitPayload)>,
+    /// The position of the record, if the peer must have handled it.
+    handled: Option<Position>,
     ends: Finish,
 }
 
@@ -102,6 +104,8 @@ pub(crate) struct LocalCarrier {
     reading: Reading,
     initiator: Initiator,
     attention: Attention,
+    /// True if a segment is finished once the peer has handled it.
+    awaits_handling: bool,
     /// The last segment that no direct copy may overtake, until the peer has handled it.
     ordered: Option<Position>,
     /// True if a segment was received, and not released, that no direct copy may overtake.
@@ -164,6 +168,7 @@ impl LocalCarrier {
             reading,
             initiator,
             attention,
+            awaits_handling: false,
             ordered: None,
             has_ordered: false,
             references,
@@ -183,6 +188,12 @@ impl LocalCarrier {
             reference: Way::default(),
             direct: Way::default(),
         }
+    }
+
+    /// Makes a segment finish once the peer has handled it, instead of when it is in the ring.
+    pub(crate) fn await_handling(&mut self) {
+        self.awaits_handling = true;
+        self.producer.await_releases();
     }
 
     /// The object that deregistration calls before returning, because the peer reads registered
@@ -265,11 +276,15 @@ impl LocalCarrier {
                 self.ring.sent.add_segment(len);
             }
             self.note_order(header, pushed.ok());
-            pushed.map(|_| None)
+            pushed.map(|position| Unfinished {
+                reference: None,
+                handled: self.awaits_handling.then_some(position),
+                ends: finish_of(segment),
+            })
         };
         match pushed {
-            Ok(reference) => {
-                self.note(reference, finish_of(segment));
+            Ok(unfinished) => {
+                self.note(unfinished);
                 Ok(true)
             }
             Err(Refused::Full) => Ok(false),
@@ -304,7 +319,7 @@ impl LocalCarrier {
         pieces: &[Bytes<'_>],
         memory: &MemoryAccess<'_>,
         payloads: &Payloads<'_>,
-    ) -> Result<Option<(Position, TransmitPayload)>, Refused> {
+    ) -> Result<Unfinished, Refused> {
         let mut places = [Piece::default(); PIECES_MAX];
         for (place, bytes) in places.iter_mut().zip(pieces) {
             (place.addr, place.len) = (bytes.addr(), bytes.len() as u32);
@@ -317,13 +332,17 @@ impl LocalCarrier {
             .add(position, stags_of(segment.payload, memory, payloads));
         self.reference.sent.add_segment(segment.payload_len());
         self.note_order(header, Some(position));
-        Ok(Some((position, segment.payload)))
+        Ok(Unfinished {
+            reference: Some((position, segment.payload)),
+            handled: None,
+            ends: finish_of(segment),
+        })
     }
 
     /// Records a segment that was written to the ring.
-    fn note(&mut self, reference: Option<(Position, TransmitPayload)>, ends: Finish) {
+    fn note(&mut self, segment: Unfinished) {
         self.distance.sent += 1;
-        self.unfinished.push_back(Unfinished { reference, ends });
+        self.unfinished.push_back(segment);
     }
 
     /// Finishes the segments that the peer has received, oldest first.
@@ -338,6 +357,11 @@ impl LocalCarrier {
                 if done.outcome != Outcome::Pulled {
                     return Err(fault_of(oldest.ends, done.outcome, proto));
                 }
+            }
+            if let Some(position) = oldest.handled
+                && self.producer.consumed().map_err(corrupt_tx)? <= position
+            {
+                return Ok(());
             }
             match self.unfinished.pop_front().map(|oldest| oldest.ends) {
                 Some(Finish::Work { .. }) => proto.on_sent(1),
@@ -547,20 +571,22 @@ impl Carrier for LocalCarrier {
         // The caller has checked the room.
         let pushed = self.producer.push(header, len, |to| copy(payload, to));
         debug_assert!(pushed.is_ok(), "{pushed:?}");
-        self.note_order(header, pushed.ok());
+        let position = pushed.ok();
+        self.note_order(header, position);
         // The peer waits for the segment, so it is published before the caller releases its locks.
         if self.is_answering {
             self.producer.publish();
         }
         self.ring.sent.add_segment(len);
         self.distance.sent += 1;
-        if self.unfinished.is_empty() {
+        let handled = position.filter(|_| self.awaits_handling);
+        if self.unfinished.is_empty() && handled.is_none() {
             self.finished.push(report);
         } else {
-            let ends = Finish::Report(report);
             self.unfinished.push_back(Unfinished {
                 reference: None,
-                ends,
+                handled,
+                ends: Finish::Report(report),
             });
         }
     }
@@ -611,7 +637,7 @@ impl Carrier for LocalCarrier {
         };
         let result = self.receive_within(reception, &mut budget);
         self.distance.received += budget.taken as u64;
-        if std::mem::take(&mut self.has_ordered) {
+        if std::mem::take(&mut self.has_ordered) || self.consumer.must_release() {
             self.consumer.release();
         }
         self.is_answering = budget.taken == 1;

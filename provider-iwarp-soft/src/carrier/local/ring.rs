@@ -81,6 +81,8 @@ mod control {
     pub(super) const SUPPLIED: usize = 640;
     /// The number of pieces that the consumer has taken from the supply area.
     pub(super) const SUPPLY_TAKEN: usize = 768;
+    /// Not 0 if the producer waits for the release of every record.
+    pub(super) const RELEASE_ALL: usize = 896;
 }
 
 /// A word of a process, by which another process that reads its memory recognises the process.

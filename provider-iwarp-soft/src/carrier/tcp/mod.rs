@@ -114,17 +114,17 @@ impl TcpCarrier {
         self.tx.take_all(&sources)
     }
 
-    /// Ends the stream: sends the rest of a partly sent FPDU, then the FPDU `last` if there is one.
+    /// Ends the stream: sends the rest of a partly sent FPDU, then the FPDUs `last`.
     /// Returns the bytes that the socket has not accepted.
     pub(crate) fn last_bytes(
         &mut self,
-        last: Option<&TransmitFpdu>,
+        last: &[TransmitFpdu],
         payloads: &Payloads<'_>,
     ) -> Option<Vec<u8>> {
         let memory = payloads.table.access();
         let sources = Sources::new(self.socket.as_fd(), &memory, payloads);
         let mut bytes = self.tx.take_rest_of_fpdu(&sources)?;
-        if let Some(fpdu) = last {
+        for fpdu in last {
             self.tx.frame_last(fpdu, &sources);
             bytes.extend(self.tx.take_all(&sources)?);
         }

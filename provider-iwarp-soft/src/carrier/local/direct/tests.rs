@@ -9,11 +9,12 @@ use crate::carrier::local::references::OutstandingReferences;
 use crate::carrier::local::rendezvous::{UnixConn, peer_credentials};
 use crate::carrier::local::ring::Producer;
 use crate::carrier::local::segment::{Direction, RING_LEN_MIN, SharedSegment};
-use crate::memory::{MemoryTable, ReferenceHolder, WindowBind};
+use crate::memory::{Denied, MemoryTable, ReferenceHolder, WindowBind};
 
 const OWN: Stream = Stream {
     pd: 1,
     qp: QpToken(u64::MAX),
+    denied: Denied::from_bits(0),
 };
 const LEN: usize = 20_000;
 

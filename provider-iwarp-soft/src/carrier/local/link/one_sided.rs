@@ -2,7 +2,7 @@
 
 use iwarp_proto::Access;
 
-use super::{Finish, LocalCarrier, Reading};
+use super::{Finish, LocalCarrier, Reading, Unfinished};
 use crate::carrier::local::direct::{Remote, must_follow};
 use crate::carrier::local::pull::Target;
 use crate::carrier::local::record::Position;
@@ -58,7 +58,11 @@ impl LocalCarrier {
         if self.unfinished.is_empty() {
             self.finished.push(report);
         } else {
-            self.note(None, Finish::Report(report));
+            self.note(Unfinished {
+                reference: None,
+                handled: None,
+                ends: Finish::Report(report),
+            });
         }
     }
 

@@ -205,6 +205,15 @@ impl Consumer {
         }
     }
 
+    /// True if the producer waits for the release of every record.
+    #[allow(dead_code, reason = "not by the fuzz bodies")]
+    pub(crate) fn must_release(&self) -> bool {
+        self.half
+            .control_word(control::RELEASE_ALL)
+            .load(Ordering::Relaxed)
+            != 0
+    }
+
     /// Releases the room of all records that were taken.
     pub(crate) fn release(&mut self) {
         if self.released != self.position {

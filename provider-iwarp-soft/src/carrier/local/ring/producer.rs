@@ -289,6 +289,13 @@ impl Producer {
         flag.store(0, Ordering::Relaxed);
     }
 
+    /// Asks the consumer to release records after each batch.
+    #[allow(dead_code, reason = "not by the fuzz bodies")]
+    pub(crate) fn await_releases(&self) {
+        let word = self.half.control_word(control::RELEASE_ALL);
+        word.store(1, Ordering::Relaxed);
+    }
+
     /// Returns the memory of the ring.
     #[allow(dead_code, reason = "not by the fuzz bodies")]
     pub(crate) fn half(&self) -> &Half {
