@@ -48,5 +48,13 @@ macro_rules! export_provider {
         pub extern "C" fn dat_rs_open_error() -> *const ::std::ffi::c_char {
             $crate::provider::open_error()
         }
+
+        /// `dat_rs_fork`: holds or releases the locks of this library around a `fork`, for a
+        /// registry library whose fork has begun before this library was loaded.
+        #[cfg(not(miri))]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn dat_rs_fork(step: ::std::ffi::c_int) -> ::std::ffi::c_int {
+            $crate::provider::around_fork(step)
+        }
     };
 }

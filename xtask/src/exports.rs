@@ -13,12 +13,13 @@ use anyhow::{Context, Result, bail, ensure};
 pub(crate) const VERSION_NODE: &str = "DAT_2.0";
 
 /// The symbols that a provider library may export: its two entry points, the symbol by which
-/// consumers of OFA's providers recognise the extension interface, and the function that
-/// returns the reason of a failure to `libdat2`.
-const PROVIDER_EXPORTS: [&str; 4] = [
+/// consumers of OFA's providers recognise the extension interface, and the functions by
+/// which `libdat2` gets the reason of a failure and has locks held during a fork.
+const PROVIDER_EXPORTS: [&str; 5] = [
     "dapl_extensions",
     "dat_provider_fini",
     "dat_provider_init",
+    "dat_rs_fork",
     "dat_rs_open_error",
 ];
 

@@ -5,7 +5,7 @@
 
 mod table;
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 
 use dat_abi::*;
@@ -19,6 +19,18 @@ use crate::thunk::guard::{guard, guard_unit};
 
 pub use self::table::table;
 pub use crate::open_error::last as open_error;
+
+/// Implements `dat_rs_fork`: a step of a thread that forks.
+#[cfg(not(miri))]
+#[must_use]
+pub fn around_fork(step: c_int) -> c_int {
+    match step {
+        DAT_RS_FORK_HOLD => crate::hold_locks(),
+        DAT_RS_FORK_RELEASE => crate::release_locks(),
+        _ => {}
+    }
+    crate::handle::Locks.are_held().into()
+}
 
 /// Implements `dat_provider_init`: registers the provider under the name in `info`, even if the
 /// device is absent, because a name that init does not register is never tried again.

@@ -2,7 +2,7 @@
 //! key.
 
 use crate::*;
-use core::ffi::{c_char, c_void};
+use core::ffi::{c_char, c_int, c_void};
 
 c_structs! {
     /// `DAT_PROVIDER_INFO`: the key under which a provider is registered.
@@ -29,6 +29,17 @@ pub type DaplExtensionsFunc = DatHandleExtendedopFunc;
 /// when the provider has logged it. The string is valid until the thread calls open again.
 pub type DatRsOpenErrorFunc = unsafe extern "C" fn() -> *const c_char;
 
+/// Function that a provider library of dat-rs exports as [`DAT_RS_FORK_NAME`]: takes a step of a
+/// thread that forks. Returns 1 if the thread holds the locks of the library after it, else 0.
+pub type DatRsForkFunc = extern "C" fn(step: c_int) -> c_int;
+
+/// Step of a [`DatRsForkFunc`]: no change.
+pub const DAT_RS_FORK_QUERY: c_int = 0;
+/// Step of a [`DatRsForkFunc`] before the fork: the thread locks what it has not locked.
+pub const DAT_RS_FORK_HOLD: c_int = 1;
+/// Step of a [`DatRsForkFunc`] after the fork, in both processes.
+pub const DAT_RS_FORK_RELEASE: c_int = 2;
+
 /// Symbol of the [`DatProviderInitFunc`] of a library.
 pub const DAT_PROVIDER_INIT_NAME: &core::ffi::CStr = c"dat_provider_init";
 /// Symbol of the [`DatProviderFiniFunc`] of a library.
@@ -37,6 +48,8 @@ pub const DAT_PROVIDER_FINI_NAME: &core::ffi::CStr = c"dat_provider_fini";
 pub const DAPL_EXTENSIONS_NAME: &core::ffi::CStr = c"dapl_extensions";
 /// Symbol of the [`DatRsOpenErrorFunc`] of a library.
 pub const DAT_RS_OPEN_ERROR_NAME: &core::ffi::CStr = c"dat_rs_open_error";
+/// Symbol of the [`DatRsForkFunc`] of a library.
+pub const DAT_RS_FORK_NAME: &core::ffi::CStr = c"dat_rs_fork";
 
 /// Declares the table of a provider.
 macro_rules! declare_table {

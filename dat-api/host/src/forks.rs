@@ -11,6 +11,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::locks;
@@ -22,12 +23,14 @@ use crate::locks;
 /// no code of a program or of the dynamic loader runs.
 pub struct HeldLock<T: 'static> {
     mutex: Mutex<T>,
+    /// The thread that holds the lock during a fork; 0 at all other times.
+    holder: AtomicUsize,
     /// The guard during a fork. `ManuallyDrop` has no destructor.
     held: Cell<Option<ManuallyDrop<MutexGuard<'static, T>>>>,
 }
 
-// SAFETY: the mutex is `Sync`. `held` is used only by `hold`, while the mutex is locked, and by
-// `release`, which the same thread calls after it: the guard never leaves its thread.
+// SAFETY: the mutex is `Sync`. `held` is used only by the thread that `holder` names, which has
+// locked the mutex: the guard never leaves its thread.
 unsafe impl<T: Send> Sync for HeldLock<T> {}
 // SAFETY: a lock that can be moved is not borrowed, so it has no guard.
 unsafe impl<T: Send> Send for HeldLock<T> {}
@@ -43,6 +46,7 @@ impl<T> HeldLock<T> {
     pub const fn new(value: T) -> Self {
         Self {
             mutex: Mutex::new(value),
+            holder: AtomicUsize::new(0),
             held: Cell::new(None),
         }
     }
@@ -52,20 +56,54 @@ impl<T> HeldLock<T> {
         locks::lock(&self.mutex)
     }
 
-    /// Locks it until [`release`](Self::release). For the handlers of a fork only.
+    /// Locks it until [`release`](Self::release), unless this thread has done so. For the handlers
+    /// of a fork only.
     #[doc(hidden)]
     pub fn hold(&'static self) {
-        let guard = ManuallyDrop::new(self.lock());
-        self.held.set(Some(guard));
+        if !self.is_held() {
+            let guard = ManuallyDrop::new(self.lock());
+            self.held.set(Some(guard));
+            self.holder.store(this_thread(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns true if this thread holds the lock during a fork.
+    #[doc(hidden)]
+    pub fn is_held(&self) -> bool {
+        self.holder.load(Ordering::Relaxed) == this_thread()
+    }
+
+    /// Returns a copy of the value, if this thread holds the lock during a fork.
+    #[doc(hidden)]
+    pub fn held_value(&self) -> Option<T>
+    where
+        T: Copy,
+    {
+        if !self.is_held() {
+            return None;
+        }
+        let held = self.held.take();
+        let value = held.as_ref().map(|guard| ***guard);
+        self.held.set(held);
+        value
     }
 
     /// Releases it, if this thread holds it.
     #[doc(hidden)]
     pub fn release(&self) {
-        if let Some(held) = self.held.take() {
-            drop(ManuallyDrop::into_inner(held));
+        if self.is_held() {
+            self.holder.store(0, Ordering::Relaxed);
+            drop(self.held.take().map(ManuallyDrop::into_inner));
         }
     }
+}
+
+/// Identifies this thread among those that run. The child of a fork has the thread that forked,
+/// under the same number.
+fn this_thread() -> usize {
+    // SAFETY: the call has no preconditions.
+    let thread = unsafe { libc::pthread_self() };
+    thread as usize
 }
 
 /// Lists the [`HeldLock`]s of a crate, in the order in which they are taken. Each needs the methods

@@ -38,6 +38,7 @@ host::allocate_with_reserve!();
 
 // No lock is taken while another of these is held.
 host::hold_during_forks! {
+    registry::forks::Providers,
     log::BEGINNING,
     registry::static_::Locks,
     registry::dynamic::global().registrations,

@@ -27,8 +27,16 @@ pub(crate) struct Locks;
 
 impl Locks {
     pub(crate) fn hold(&self) {
+        if self.are_held() {
+            return;
+        }
         super::MAKING.hold();
         HELD.set(super::lock().map(|guard| (ManuallyDrop::new(guard), std::process::id())));
+    }
+
+    /// Returns true if this thread holds the locks.
+    pub(crate) fn are_held(&self) -> bool {
+        super::MAKING.is_held()
     }
 
     /// In the child, the handles of the parent are abandoned first.

@@ -1,5 +1,6 @@
 //! Provider libraries: finding and loading them, calling init and fini.
 
+use super::forks;
 use crate::key::Key;
 use dat_abi::*;
 use host::forks::HeldLock;
@@ -48,6 +49,7 @@ impl ProviderLibrary {
     /// # Errors
     /// The library cannot be loaded, or lacks `dat_provider_init` or `dat_provider_fini`.
     pub fn load(lib_path: &CStr) -> Result<Self, LoadError> {
+        let _load = forks::Load::begin();
         make_self_global();
         let name = OsStr::from_bytes(lib_path.to_bytes());
         let library = match next_to_self(name).map(|path| open(path.as_os_str())) {
@@ -71,6 +73,10 @@ impl ProviderLibrary {
         }
         // SAFETY: the symbol has this type in the libraries that export it.
         let open_error = unsafe { symbol::<DatRsOpenErrorFunc>(&library, DAT_RS_OPEN_ERROR_NAME) };
+        // SAFETY: as above.
+        if let Ok(around) = unsafe { symbol::<DatRsForkFunc>(&library, DAT_RS_FORK_NAME) } {
+            forks::add(around);
+        }
         Ok(Self {
             init,
             fini,

@@ -5,6 +5,7 @@
 //! | [`builtin`] | entries for local interfaces when there is no file at all |
 //! | [`static_`] | entries of the file, the libraries loaded for them, references to these libraries |
 //! | [`load`] | `dlopen`, the entry points of a provider library |
+//! | [`forks`] | the loads and the locks of provider libraries during a fork |
 //! | [`dynamic`] | providers that registered themselves |
 //! | [`open`] | `dat_ia_openv` and `dat_ia_close` over both registries and the IA table |
 //! | [`queries`] | references held by extension queries |
@@ -17,6 +18,7 @@
 
 pub mod builtin;
 pub mod dynamic;
+pub(crate) mod forks;
 pub mod load;
 pub mod open;
 pub mod queries;
