@@ -36,13 +36,27 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let done = match (&args.command, args.explain) {
         (Some(Command::Ss(how)), _) => ss::run(*how),
-        (None, Some(role)) => explain::run(&args, role).and_then(|text| ss::print(&text)),
+        (None, Some(role)) => {
+            let printed = explain::run(&args, role).and_then(|text| ss::print(&text));
+            end_now(report(printed) == ExitCode::SUCCESS)
+        }
         (None, None) => start::run(&args),
     };
+    report(done)
+}
+
+fn report(done: Result<ExitCode>) -> ExitCode {
     done.unwrap_or_else(|error| {
         eprintln!("opsrun: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// Ends the process without the destructors of libraries. Those of another vendor's provider free
+/// objects that the threads of an open adapter use.
+fn end_now(is_success: bool) -> ! {
+    // SAFETY: the call takes a number. All output has been written.
+    unsafe { nix::libc::_exit((!is_success).into()) }
 }
 
 /// Loads the rule file that is in force.
