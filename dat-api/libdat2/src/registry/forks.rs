@@ -49,7 +49,9 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        LOADS.fetch_sub(1, Ordering::Release);
+        // In a child that was made by this load, there is none any more.
+        let fewer = |loads: usize| loads.checked_sub(1);
+        let _ = LOADS.fetch_update(Ordering::Release, Ordering::Relaxed, fewer);
     }
 }
 
