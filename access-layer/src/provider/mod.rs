@@ -25,8 +25,8 @@ pub use crate::open_error::last as open_error;
 #[must_use]
 pub fn around_fork(step: c_int) -> c_int {
     match step {
-        DAT_RS_FORK_HOLD => crate::hold_locks(),
-        DAT_RS_FORK_RELEASE => crate::release_locks(),
+        DatRsForkStep::HOLD => crate::hold_locks(),
+        DatRsForkStep::RELEASE => crate::release_locks(),
         _ => {}
     }
     crate::handle::Locks.are_held().into()

@@ -33,12 +33,18 @@ pub type DatRsOpenErrorFunc = unsafe extern "C" fn() -> *const c_char;
 /// thread that forks. Returns 1 if the thread holds the locks of the library after it, else 0.
 pub type DatRsForkFunc = extern "C" fn(step: c_int) -> c_int;
 
-/// Step of a [`DatRsForkFunc`]: no change.
-pub const DAT_RS_FORK_QUERY: c_int = 0;
-/// Step of a [`DatRsForkFunc`] before the fork: the thread locks what it has not locked.
-pub const DAT_RS_FORK_HOLD: c_int = 1;
-/// Step of a [`DatRsForkFunc`] after the fork, in both processes.
-pub const DAT_RS_FORK_RELEASE: c_int = 2;
+/// The steps of a [`DatRsForkFunc`].
+#[derive(Debug)]
+pub enum DatRsForkStep {}
+
+impl DatRsForkStep {
+    /// No change.
+    pub const QUERY: c_int = 0;
+    /// Before the fork: the thread locks what it has not locked.
+    pub const HOLD: c_int = 1;
+    /// After the fork, in both processes.
+    pub const RELEASE: c_int = 2;
+}
 
 /// Symbol of the [`DatProviderInitFunc`] of a library.
 pub const DAT_PROVIDER_INIT_NAME: &core::ffi::CStr = c"dat_provider_init";

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use dat_abi::{DAT_RS_FORK_HOLD, DAT_RS_FORK_QUERY, DAT_RS_FORK_RELEASE, DatRsForkFunc};
+use dat_abi::{DatRsForkFunc, DatRsForkStep};
 use host::forks::HeldLock;
 
 /// The largest number of libraries. Each has the code of one provider, and stays loaded.
@@ -79,18 +79,18 @@ impl Providers {
                 continue;
             }
             PARENT.store(std::process::id(), Ordering::Relaxed);
-            let lacking = loaded().find(|around| around(DAT_RS_FORK_QUERY) == 0);
+            let lacking = loaded().find(|around| around(DatRsForkStep::QUERY) == 0);
             let Some(lacking) = lacking else { return };
             // Another thread that forks may have those locks, and need the list.
             LOADED.release();
-            lacking(DAT_RS_FORK_HOLD);
+            lacking(DatRsForkStep::HOLD);
         }
     }
 
     /// The handlers of a library, which may run after this, find its locks released.
     pub(crate) fn release(&self) {
         for around in loaded() {
-            around(DAT_RS_FORK_RELEASE);
+            around(DatRsForkStep::RELEASE);
         }
         if PARENT.load(Ordering::Relaxed) != std::process::id() {
             // The child has no thread that loads.
@@ -119,8 +119,8 @@ mod tests {
     extern "C" fn library(step: c_int) -> c_int {
         STEPS.lock().unwrap().push(step);
         match step {
-            DAT_RS_FORK_HOLD => IS_HELD.store(true, Ordering::Relaxed),
-            DAT_RS_FORK_RELEASE => IS_HELD.store(false, Ordering::Relaxed),
+            DatRsForkStep::HOLD => IS_HELD.store(true, Ordering::Relaxed),
+            DatRsForkStep::RELEASE => IS_HELD.store(false, Ordering::Relaxed),
             _ => {}
         }
         IS_HELD.load(Ordering::Relaxed).into()
@@ -164,12 +164,12 @@ mod tests {
             assert!(!IS_HELD.load(Ordering::Relaxed));
             let expected: &[_] = match is_held_before {
                 false => &[
-                    DAT_RS_FORK_QUERY,
-                    DAT_RS_FORK_HOLD,
-                    DAT_RS_FORK_QUERY,
-                    DAT_RS_FORK_RELEASE,
+                    DatRsForkStep::QUERY,
+                    DatRsForkStep::HOLD,
+                    DatRsForkStep::QUERY,
+                    DatRsForkStep::RELEASE,
                 ],
-                true => &[DAT_RS_FORK_QUERY, DAT_RS_FORK_RELEASE],
+                true => &[DatRsForkStep::QUERY, DatRsForkStep::RELEASE],
             };
             assert_eq!(*STEPS.lock().unwrap(), expected);
         }
