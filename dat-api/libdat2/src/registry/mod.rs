@@ -12,7 +12,8 @@
 //!
 //! The static registry, the dynamic registry and the IA table have one lock each, which a thread
 //! that forks holds during the fork. No lock is held while another lock is taken, or while code of
-//! a provider or of the dynamic loader runs. OFA's library holds its static lock during
+//! a provider or of the dynamic loader runs, except that a thread that forks asks the libraries of
+//! providers for their locks. OFA's library holds its static lock during
 //! `dat_provider_init`. Here init may call every entry, except an open of the name for which the
 //! provider is being initialised, which is refused.
 
