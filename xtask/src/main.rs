@@ -54,6 +54,7 @@ mod tidy;
 mod vm;
 mod workspace;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -82,6 +83,9 @@ enum Task {
     Uninstall(prefix::Place),
     /// Make Debian packages and an archive from the stage.
     Package(package::Options),
+    /// Write the notices of the linked crates; `debian/rules` starts it.
+    #[command(hide = true)]
+    Notices { directory: PathBuf },
     /// Run every check and suite; nonzero exit if one fails.
     Test(test::Options),
     /// Demonstrate the stack.
@@ -137,6 +141,9 @@ fn run(task: Task) -> Result<ExitCode> {
             ExitCode::SUCCESS
         }),
         Task::Package(options) => package::run(&workspace()?, &options),
+        Task::Notices { directory } => {
+            package::notices::write(&workspace()?, &directory).map(|()| ExitCode::SUCCESS)
+        }
         Task::Test(options) => test::run(&workspace()?, &options),
         Task::Demo => demo::run(&workspace()?),
         Task::Bench(options) => bench::run(&workspace()?, &options),

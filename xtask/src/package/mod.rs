@@ -2,70 +2,48 @@
 //!
 //! | File | Contents |
 //! |---|---|
-//! | `places.rs` | the package and the place of each staged file |
-//! | `deb.rs` | one package: its files, its control files, and `dpkg-deb` |
-//! | `needed.rs` | the packages that the programs and libraries of a package need |
-//! | `notices.rs` | the licences of the crates that are linked into the programs |
-//! | `sbom.rs` | the same crates as a software bill of materials |
-//! | `tree.rs` | a directory that becomes a package or an archive |
+//! | `notices.rs` | the crates that are linked into the programs: licences, and a bill of materials |
 //! | `trial.rs` | installation, use and removal in a fresh Debian root |
 //!
-//! `packaging/README.md` describes the packages and gives the reasons.
+//! debhelper makes the packages, by the rules in `debian`. `packaging/README.md` describes the
+//! packages and gives the reasons.
 
-mod deb;
-mod needed;
-mod notices;
-mod places;
-mod sbom;
-mod tree;
+pub(crate) mod notices;
 mod trial;
 
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
 
-use crate::install::{self, IP, NM, Need};
+use crate::install::{self, IP, Need};
 use crate::report::{Outcome, Report};
-use crate::stage::{self, Progress, manifest::Manifest};
+use crate::stage::{self, Progress};
 use crate::workspace::Workspace;
 
-use self::places::Places;
-use self::tree::Tree;
-
 /// The programs that make the packages.
-pub(crate) const NEEDS: &[Need] = &[
-    Need::new("dpkg-deb", "dpkg"),
-    Need::new("xz", "xz-utils"),
-    NM,
-];
+pub(crate) const NEEDS: &[Need] = &[Need::new("dh", "debhelper"), Need::new("xz", "xz-utils")];
 
 /// The programs that make the packages and test them.
 pub(crate) const TEST_NEEDS: &[Need] = &[
-    Need::new("dpkg-deb", "dpkg"),
+    Need::new("dh", "debhelper"),
     Need::new("xz", "xz-utils"),
-    NM,
     IP,
     Need::new("mmdebstrap", "mmdebstrap"),
 ];
 
-/// The packages, in the order in which they are installed.
+/// The packages, in the order of `debian/control`.
 const PACKAGES: [&str; 4] = [
     "libdat2-rs",
     "libibverbs-dat-rs",
     "dat-rs-utils",
     "libdat2-rs-dev",
 ];
-
-/// The architecture, as Debian names it and in the names of directories and archives.
-const ARCHITECTURE: &str = "amd64";
-const TRIPLET: &str = "x86_64-linux-gnu";
-
-/// The directory of libraries, as in `lib/TRIPLET`.
-const LIBDIR: &str = "usr/lib/x86_64-linux-gnu";
 
 /// The version of the packages: that of the workspace, and the revision of the packaging.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
@@ -116,9 +94,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
 /// is left out, because its compression takes longer than that of the packages together.
 pub(crate) fn test(workspace: &Workspace) -> Result<Outcome> {
     let directory = default_directory(workspace);
-    let sources = Sources::new(workspace)?;
-    make_packages(&sources, &directory)?;
-    is_reproducible(&sources, &directory)?;
+    make_packages(workspace, &PACKAGES, &directory)?;
+    is_reproducible(workspace, &directory)?;
     trial::run(workspace, &directory)
 }
 
@@ -127,10 +104,9 @@ fn default_directory(workspace: &Workspace) -> PathBuf {
 }
 
 fn made(workspace: &Workspace, directory: &Path, has_archive: bool) -> Result<Outcome> {
-    let sources = Sources::new(workspace)?;
-    let mut files = make_packages(&sources, directory)?;
+    let mut files = make_packages(workspace, &PACKAGES, directory)?;
     if has_archive {
-        files.push(archive(&sources, directory).context("making the archive")?);
+        files.push(archive(workspace, directory).context("making the archive")?);
     }
     let lines: Vec<String> = files
         .iter()
@@ -140,124 +116,112 @@ fn made(workspace: &Workspace, directory: &Path, has_archive: bool) -> Result<Ou
 }
 
 /// Makes a package again, which must have the same bytes.
-fn is_reproducible(sources: &Sources, directory: &Path) -> Result<()> {
-    let [.., name] = PACKAGES;
+fn is_reproducible(workspace: &Workspace, directory: &Path) -> Result<()> {
     let again = tempfile::tempdir()?;
-    let first = fs::read(directory.join(file_name(name)))?;
-    let second = fs::read(deb::make(sources, name, again.path())?)?;
-    ensure!(first == second, "{name} made twice differs");
+    let [.., package] = PACKAGES;
+    for second in make_packages(workspace, &[package], again.path())? {
+        let first = directory.join(file_name(package));
+        ensure!(
+            fs::read(first)? == fs::read(second)?,
+            "{package} made twice differs"
+        );
+    }
     Ok(())
 }
 
-/// Makes the packages. Returns the paths of their files.
-fn make_packages(sources: &Sources, directory: &Path) -> Result<Vec<PathBuf>> {
+/// Makes these packages from the present stage, in a scratch directory, because debhelper writes
+/// next to its rules. Returns the paths of their files.
+fn make_packages(
+    workspace: &Workspace,
+    packages: &[&str],
+    directory: &Path,
+) -> Result<Vec<PathBuf>> {
+    let scratch = TempDir::new_in(workspace.target()).context("making a scratch directory")?;
+    let source = scratch.path().join("dat-rs");
+    let root = workspace.root();
+    fs::create_dir(&source)?;
+    output(
+        Command::new("cp")
+            .arg("-r")
+            .arg(root.join("debian"))
+            .arg(&source),
+    )?;
+    for name in ["CHANGELOG.md", "examples"] {
+        symlink(root.join(name), source.join(name))?;
+    }
+    let only: Vec<String> = packages.iter().map(|name| format!("-p{name}")).collect();
+    let mut rules = Command::new("debian/rules");
+    rules
+        .arg("binary")
+        .current_dir(&source)
+        .env("DEB_RULES_REQUIRES_ROOT", "no")
+        .env("DH_OPTIONS", only.join(" "))
+        .env("STAGED", "yes")
+        .env("XTASK", env::current_exe().context("finding xtask itself")?);
+    output(&mut rules)?;
     fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
-    let made = PACKAGES.iter().map(|name| {
-        let file = deb::make(sources, name, directory);
-        file.with_context(|| format!("making the package {name}"))
+    let files = packages.iter().map(|package| {
+        let name = file_name(package);
+        let file = directory.join(&name);
+        fs::copy(scratch.path().join(&name), &file).with_context(|| format!("copying {name}"))?;
+        Ok(file)
     });
-    made.collect()
+    files.collect()
 }
 
 fn file_name(package: &str) -> String {
-    format!("{package}_{VERSION}_{ARCHITECTURE}.deb")
-}
-
-#[derive(Debug)]
-struct Sources {
-    root: PathBuf,
-    stage: PathBuf,
-    staged: Manifest,
-    places: Places,
-    /// The licences of the linked crates.
-    notices: String,
-    /// The linked crates for programs.
-    components: String,
-    epoch: Epoch,
-}
-
-impl Sources {
-    fn new(workspace: &Workspace) -> Result<Self> {
-        let root = workspace.root().to_owned();
-        let stage = workspace.stage_dir();
-        let staged = Manifest::read(&stage)?.context("nothing is staged")?;
-        let linked = notices::Linked::find(workspace)?;
-        Ok(Self {
-            places: Places::read(&root.join("packaging/deb/files"))?,
-            notices: notices::of(&linked)?,
-            components: sbom::of(&linked, &fs::read_to_string(root.join("Cargo.lock"))?)?,
-            epoch: Epoch::find(&root)?,
-            root,
-            stage,
-            staged,
-        })
-    }
-
-    fn packaging(&self, file: &str) -> PathBuf {
-        self.root.join("packaging/deb").join(file)
-    }
-}
-
-/// The time of every file in the packages.
-#[derive(Debug, Clone)]
-struct Epoch {
-    /// Seconds since 1970, in decimal.
-    seconds: String,
-    /// The time in the format of mail headers, for the changelog.
-    date: String,
-}
-
-impl Epoch {
-    /// Returns `SOURCE_DATE_EPOCH` or, without that variable, the date of the newest commit.
-    fn find(root: &Path) -> Result<Self> {
-        let seconds = match env::var("SOURCE_DATE_EPOCH") {
-            Ok(seconds) => seconds,
-            Err(_) => {
-                let mut git = Command::new("git");
-                git.args(["log", "-1", "--format=%ct"]).current_dir(root);
-                output(&mut git).context("SOURCE_DATE_EPOCH is not set, and git has no date")?
-            }
-        };
-        let seconds = seconds.trim().to_owned();
-        let is_number = !seconds.is_empty() && seconds.bytes().all(|it| it.is_ascii_digit());
-        ensure!(is_number, "SOURCE_DATE_EPOCH is not a number: {seconds}");
-        let mut date = Command::new("date");
-        date.args(["-u", "-R", "-d", &format!("@{seconds}")]);
-        Ok(Self {
-            date: output(&mut date)?.trim().to_owned(),
-            seconds,
-        })
-    }
+    format!("{package}_{VERSION}_amd64.deb")
 }
 
 /// Makes the archive: the stage with stripped programs, and the licences, below one directory.
-fn archive(sources: &Sources, directory: &Path) -> Result<PathBuf> {
-    let name = format!("dat-rs-{}-{TRIPLET}", env!("CARGO_PKG_VERSION"));
-    let tree = Tree::new()?;
-    for (path, entry) in &sources.staged.0 {
-        tree.entry(&sources.stage.join(path), entry, &format!("{name}/{path}"))?;
-    }
-    for file in ["LICENSE-MIT", "LICENSE-APACHE", "CHANGELOG.md"] {
-        tree.copy(&sources.root.join(file), &format!("{name}/{file}"))?;
-    }
-    let place = format!("{name}/share/doc/dat-rs/third-party.txt");
-    tree.text(&sources.notices, &place)?;
-    tree.text(
-        &sources.components,
-        &format!("{name}/share/doc/dat-rs/sbom.cdx.json"),
+fn archive(workspace: &Workspace, directory: &Path) -> Result<PathBuf> {
+    let name = format!("dat-rs-{}-x86_64-linux-gnu", env!("CARGO_PKG_VERSION"));
+    let scratch = TempDir::new_in(workspace.target()).context("making a scratch directory")?;
+    let tree = scratch.path().join(&name);
+    output(
+        Command::new("cp")
+            .arg("-a")
+            .arg(workspace.stage_dir())
+            .arg(&tree),
     )?;
-    tree.strip()?;
+    for file in ["LICENSE-MIT", "LICENSE-APACHE", "CHANGELOG.md"] {
+        fs::copy(workspace.root().join(file), tree.join(file))?;
+    }
+    notices::write(workspace, &tree.join("share/doc/dat-rs"))?;
+    let strip = "find bin lib -type f ! -name '*.pc' -exec strip --strip-unneeded {} +";
+    output(Command::new("sh").args(["-c", strip]).current_dir(&tree))?;
     let file = directory.join(format!("{name}.tar.xz"));
     let mut tar = Command::new("tar");
-    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"])
-        .arg(format!("--mtime=@{}", sources.epoch.seconds))
-        .args(["--use-compress-program=xz -T1", "-cf"])
-        .arg(&file)
-        .arg("-C")
-        .arg(tree.root())
-        .arg(&name);
+    tar.args([
+        "--sort=name",
+        "--owner=0",
+        "--group=0",
+        "--numeric-owner",
+        "--mode=go=u-w",
+    ])
+    .arg(format!("--mtime=@{}", epoch(workspace)?))
+    .args(["--use-compress-program=xz -T1", "-cf"])
+    .arg(&file)
+    .arg("-C")
+    .arg(scratch.path())
+    .arg(&name);
     output(&mut tar)?;
     Ok(file)
+}
+
+/// The time of the files in the archive, in seconds since 1970: `SOURCE_DATE_EPOCH` or, without
+/// that variable, the time of the newest entry in `debian/changelog`, as in the packages.
+fn epoch(workspace: &Workspace) -> Result<String> {
+    let parse = || {
+        let mut parse = Command::new("dpkg-parsechangelog");
+        output(
+            parse
+                .args(["--show-field", "Timestamp"])
+                .current_dir(workspace.root()),
+        )
+    };
+    let seconds = env::var("SOURCE_DATE_EPOCH").or_else(|_| parse())?;
+    Ok(seconds.trim().to_owned())
 }
 
 /// Runs a command, which must succeed, and returns what it printed.
@@ -281,33 +245,24 @@ fn output(command: &mut Command) -> Result<String> {
 mod tests {
     use super::*;
 
-    fn source(file: &str) -> String {
-        let debian = Path::new(env!("CARGO_MANIFEST_DIR")).join("../debian");
-        fs::read_to_string(debian.join(file)).unwrap()
-    }
-
-    /// The source package names what `cargo xtask package` makes. A build by `dpkg-buildpackage`
-    /// compiles with variables of its own, which is too long for a test.
+    /// A build by `dpkg-buildpackage` compiles with variables of its own, which is too long for a
+    /// test.
     #[test]
-    fn the_source_package_has_the_version_and_the_packages_of_this_task() {
-        let changelog = source("changelog");
+    fn the_source_packages_have_the_version_and_the_packages_of_this_task() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let source = |file: &str| fs::read_to_string(root.join(file)).unwrap();
+        let changelog = source("debian/changelog");
         assert!(
             changelog.starts_with(&format!("dat-rs ({VERSION}) ")),
             "{changelog}"
         );
-        let (control, rules) = (source("control"), source("rules"));
+        let control = source("debian/control");
         let named = control
             .lines()
             .filter_map(|line| line.strip_prefix("Package: "));
         assert!(named.eq(PACKAGES), "{control}");
-        let list = format!("PACKAGES = {}\n", PACKAGES.join(" "));
-        assert!(
-            rules.contains(&list) && rules.contains("cargo xtask package"),
-            "{rules}"
-        );
         assert!(control.contains(&format!("Homepage: {}\n", env!("CARGO_PKG_REPOSITORY"))));
-        let spec = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/rpm/dat-rs.spec");
-        let spec = fs::read_to_string(spec).unwrap();
+        let spec = source("packaging/rpm/dat-rs.spec");
         let version = format!("Version:        {}\n", env!("CARGO_PKG_VERSION"));
         assert!(spec.contains(&version), "{spec}");
     }

@@ -1,15 +1,18 @@
-//! The licences of the crates of other authors that are linked into the libraries and programs.
+//! The crates of other authors that are linked into the libraries and programs: their licences, and
+//! the same crates for programs, as a software bill of materials (CycloneDX 1.5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::output;
 use crate::stage::shipped;
-use crate::workspace::{Workspace, array};
+use crate::workspace::{Workspace, array, cargo};
 
 /// The beginnings of the names of files that have a licence or a notice.
 const NOTICES: [&str; 4] = ["license", "licence", "copying", "notice"];
@@ -20,45 +23,49 @@ Apache-2.0, https://github.com/rust-lang/rust) and the following crates from cra
 A text below applies to the crates that are named above it.
 ";
 
-/// The crates of other authors that are linked into the libraries and programs.
-pub(super) struct Linked {
-    metadata: Value,
-    ids: BTreeSet<String>,
+/// Writes the licences and the bill of materials into `directory`.
+pub(crate) fn write(workspace: &Workspace, directory: &Path) -> Result<()> {
+    let metadata = workspace.build_metadata()?;
+    let tree = linked(workspace)?;
+    let crates: Vec<&Value> = array(&metadata["packages"])
+        // The workspace's own crates have no source.
+        .filter(|package| !package["source"].is_null() && tree.contains(&name_of(package)))
+        .collect();
+    let lock = fs::read_to_string(workspace.root().join("Cargo.lock"))?;
+    fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+    fs::write(directory.join("third-party"), licences(&crates)?)?;
+    fs::write(directory.join("sbom.cdx.json"), materials(&crates, &lock)?)?;
+    Ok(())
 }
 
-impl Linked {
-    pub(super) fn find(workspace: &Workspace) -> Result<Self> {
-        let metadata = workspace.build_metadata()?;
-        Ok(Self {
-            ids: linked(&metadata, &shipped(workspace))?,
-            metadata,
-        })
-    }
+/// Name and version of a package, as `cargo tree` prints them.
+fn name_of(package: &Value) -> String {
+    let word = |key: &str| package[key].as_str().unwrap_or_default();
+    format!("{} v{}", word("name"), word("version"))
+}
 
-    /// The description of each crate by cargo.
-    pub(super) fn packages(&self) -> impl Iterator<Item = &Value> {
-        array(&self.metadata["packages"]).filter(|package| {
-            let id = package["id"].as_str().unwrap_or_default();
-            // The workspace's own crates have no source.
-            self.ids.contains(id) && !package["source"].is_null()
-        })
+/// The names and versions of the crates that are linked into the shipped packages.
+fn linked(workspace: &Workspace) -> Result<BTreeSet<String>> {
+    let mut tree = Command::new(cargo());
+    tree.args(["tree", "--locked", "--edges", "normal,no-proc-macro"])
+        .args(["--prefix", "none", "--format", "{p}"])
+        .current_dir(workspace.root());
+    for package in shipped(workspace) {
+        tree.args(["-p", &package]);
     }
-
-    #[cfg(test)]
-    pub(super) fn of_one(package: Value) -> Self {
-        let id = package["id"].as_str().unwrap_or_default().to_owned();
-        Self {
-            metadata: serde_json::json!({ "packages": [package] }),
-            ids: [id].into(),
-        }
-    }
+    let text = output(&mut tree)?;
+    // A mark for repetitions, or the directory of a member, may follow.
+    let names = text.lines().map(|line| line.splitn(3, ' ').take(2));
+    Ok(names
+        .map(|words| words.collect::<Vec<_>>().join(" "))
+        .collect())
 }
 
 /// Returns the list of crates and their licences, each text once.
-pub(super) fn of(linked: &Linked) -> Result<String> {
+fn licences(crates: &[&Value]) -> Result<String> {
     let mut text = HEADER.to_owned();
     let mut crates_by_text: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for package in linked.packages() {
+    for package in crates {
         let word = |key: &str| package[key].as_str().unwrap_or_default();
         let authors: Vec<&str> = array(&package["authors"])
             .filter_map(Value::as_str)
@@ -84,37 +91,6 @@ pub(super) fn of(linked: &Linked) -> Result<String> {
     Ok(text)
 }
 
-/// Returns the ids of the packages that are linked into those with the names `roots`.
-fn linked(metadata: &Value, roots: &[String]) -> Result<BTreeSet<String>> {
-    let nodes: BTreeMap<&str, &Value> = array(&metadata["resolve"]["nodes"])
-        .filter_map(|node| Some((node["id"].as_str()?, node)))
-        .collect();
-    let mut at_build_time = BTreeSet::new();
-    let mut pending = Vec::new();
-    for package in array(&metadata["packages"]) {
-        let id = package["id"].as_str().context("a package without an id")?;
-        let is_macro = |target: &Value| array(&target["kind"]).any(|kind| kind == "proc-macro");
-        if array(&package["targets"]).any(is_macro) {
-            at_build_time.insert(id);
-        }
-        let name = package["name"].as_str().unwrap_or_default();
-        if package["source"].is_null() && roots.iter().any(|root| root == name) {
-            pending.push(id);
-        }
-    }
-    let mut linked = BTreeSet::new();
-    while let Some(id) = pending.pop() {
-        if at_build_time.contains(id) || !linked.insert(id.to_owned()) {
-            continue;
-        }
-        let node = nodes.get(id).context("a package without dependencies")?;
-        let is_linked = |it: &&Value| array(&it["dep_kinds"]).any(|kind| kind["kind"].is_null());
-        let linked_into = array(&node["deps"]).filter(is_linked);
-        pending.extend(linked_into.filter_map(|it| it["pkg"].as_str()));
-    }
-    Ok(linked)
-}
-
 /// Returns the texts of the licences and notices in a crate's directory.
 fn notices_in(directory: &Path) -> Result<Vec<String>> {
     let mut notices = Vec::new();
@@ -128,7 +104,53 @@ fn notices_in(directory: &Path) -> Result<Vec<String>> {
             notices.push(String::from_utf8_lossy(&bytes).into_owned());
         }
     }
+    notices.sort();
     Ok(notices)
+}
+
+/// Returns the bill of materials as JSON. `lock` is the text of `Cargo.lock`, which has the
+/// checksums.
+fn materials(crates: &[&Value], lock: &str) -> Result<String> {
+    let lock: toml::Table = lock.parse().context("Cargo.lock")?;
+    let packages = lock.get("package").and_then(toml::Value::as_array);
+    let checksums: BTreeMap<(&str, &str), &str> = packages
+        .into_iter()
+        .flatten()
+        .filter_map(|package| {
+            let word = |key: &str| package.get(key).and_then(toml::Value::as_str);
+            Some(((word("name")?, word("version")?), word("checksum")?))
+        })
+        .collect();
+    let components = crates.iter().map(|package| component(package, &checksums));
+    let list = json!({
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": { "component": {
+            "type": "application",
+            "name": "dat-rs",
+            "version": env!("CARGO_PKG_VERSION"),
+        }},
+        "components": components.collect::<Vec<Value>>(),
+    });
+    Ok(format!("{list:#}\n"))
+}
+
+fn component(package: &Value, checksums: &BTreeMap<(&str, &str), &str>) -> Value {
+    let word = |key: &str| package[key].as_str().unwrap_or_default();
+    let (name, version) = (word("name"), word("version"));
+    let mut component = json!({
+        "type": "library",
+        "name": name,
+        "version": version,
+        "purl": format!("pkg:cargo/{name}@{version}"),
+        // Old crates separate two licences by a slash.
+        "licenses": [{ "expression": word("license").replace('/', " OR ") }],
+    });
+    if let Some(checksum) = checksums.get(&(name, version)) {
+        component["hashes"] = json!([{ "alg": "SHA-256", "content": checksum }]);
+    }
+    component
 }
 
 #[cfg(test)]
@@ -136,32 +158,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_linked_packages_are_listed() {
-        let metadata = serde_json::json!({
-            "packages": [
-                {"id": "tool", "name": "tool", "source": null, "targets": [{"kind": ["bin"]}]},
-                {"id": "other", "name": "other", "source": null, "targets": [{"kind": ["lib"]}]},
-                {"id": "a", "name": "a", "source": "registry", "targets": [{"kind": ["lib"]}]},
-                {"id": "b", "name": "b", "source": "registry", "targets": [{"kind": ["lib"]}]},
-                {
-                    "id": "m", "name": "m", "source": "registry",
-                    "targets": [{"kind": ["proc-macro"]}],
-                },
-                {"id": "t", "name": "t", "source": "registry", "targets": [{"kind": ["lib"]}]},
-            ],
-            "resolve": {"nodes": [
-                {"id": "tool", "deps": [
-                    {"pkg": "a", "dep_kinds": [{"kind": null}]},
-                    {"pkg": "m", "dep_kinds": [{"kind": null}]},
-                    {"pkg": "t", "dep_kinds": [{"kind": "dev"}, {"kind": "build"}]},
-                ]},
-                {"id": "other", "deps": [{"pkg": "t", "dep_kinds": [{"kind": null}]}]},
-                {"id": "a", "deps": [{"pkg": "b", "dep_kinds": [{"kind": "dev"}, {"kind": null}]}]},
-                {"id": "b", "deps": [{"pkg": "a", "dep_kinds": [{"kind": null}]}]},
-                {"id": "m", "deps": [{"pkg": "t", "dep_kinds": [{"kind": null}]}]},
-            ]},
-        });
-        let found = linked(&metadata, &["tool".to_owned()]).unwrap();
-        assert_eq!(found, ["a", "b", "tool"].map(String::from).into());
+    fn a_crate_has_its_licence_and_its_checksum() {
+        let lock = "[[package]]\nname = \"a\"\nversion = \"1.2.3\"\nchecksum = \"00ff\"\n";
+        let package = json!({ "name": "a", "version": "1.2.3", "license": "MIT/Apache-2.0" });
+        let text = materials(&[&package], lock).unwrap();
+        let list: Value = serde_json::from_str(&text).unwrap();
+        let component = &list["components"][0];
+        assert_eq!(component["purl"], "pkg:cargo/a@1.2.3");
+        assert_eq!(component["licenses"][0]["expression"], "MIT OR Apache-2.0");
+        assert_eq!(component["hashes"][0]["content"], "00ff");
     }
 }
