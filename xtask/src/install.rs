@@ -87,6 +87,7 @@ macro_rules! needs {
 needs! {
     CC = "cc", "gcc"; // the C compiler
     NM = "nm", "binutils"; // symbol tables
+    PATCH = "patch", "patch"; // the examples of changes
     PKG_CONFIG = "pkg-config", "pkg-config"; // compiler flags of a library
     CXX = "g++", "g++"; // the C++ compiler, for libFuzzer
     AARCH64_CC = "aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"; // compiles for 64-bit Arm

@@ -1,6 +1,7 @@
 //! The documents compared with the code: options, settings, variables, calls, links.
 
 mod calls;
+mod changing;
 mod links;
 mod manual;
 mod rules;

@@ -6,7 +6,7 @@ use super::{Options, arm64};
 use crate::fuzz;
 use crate::install::{
     CC, CXX, DAPLTEST, DTEST, DUMPCAP, IBV_PINGPONG, IP, MAKE, NFT, NM, NSENTER, Need, OFA_HEADERS,
-    PERFTEST, PIP, PKG_CONFIG, PYTHON, RPING, STRACE, TC, TSHARK, VALGRIND, VERBS_HEADERS,
+    PATCH, PERFTEST, PIP, PKG_CONFIG, PYTHON, RPING, STRACE, TC, TSHARK, VALGRIND, VERBS_HEADERS,
 };
 use crate::job::Job;
 use crate::package;
@@ -154,7 +154,7 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite("suite ssp_behaviour", BUILD),
     Step::suite("suite handoff", BUILD),
     Step::suite("suite compliance", &[]).unstaged(),
-    Step::suite("suite documents", &[CC, NM]),
+    Step::suite("suite documents", &[CC, NM, PATCH]),
     Step::suite("suite calls", &[CC, NM]),
     // Debian's package contains OFA's library.
     Step::suite("suite itapi", &[CC, NM, DTEST]),
