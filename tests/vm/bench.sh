@@ -3,7 +3,7 @@
 # the peer requests it), siw and rxe through provider-ib, each with raw TCP in the same rounds, and
 # siw through perftest. `cargo xtask vm bench` runs this script and makes a table of its output:
 #
-#   == CONTENDER          dat-bench's table of the contender follows
+#   == CONTENDER          the rows of `dat-bench --json` of the contender follow, one a line
 #   perftest CASE: FIGURE in the unit of dat-bench's row of that name
 #
 # This script is not in `jobs`, because figures are not a test. All addresses belong to this machine, so
@@ -34,8 +34,9 @@ done
 cp "$DAT_STAGE/bin/dat-bench" "$work/"
 
 dat_bench() {
+    rm -f "$work/rows"
     DAT_OVERRIDE=$work/dat.conf LD_LIBRARY_PATH=$DAT_STAGE/lib DAT_LOG=error timeout 600 \
-        "$work/dat-bench" --no-namespace --rounds "$rounds" --sample-ms 200 --ia "$@" ||
+        "$work/dat-bench" --no-namespace --rounds "$rounds" --sample-ms 200 --json "$work/rows" --ia "$@" ||
         echo "$1: exit status $?"
 }
 
@@ -44,8 +45,9 @@ dat_bench() {
 for name in soft soft-no-crc siw rxe; do
     echo "== $name"
     dat_bench $name --cases "$pings$bulk"
-    dat_bench $name --cases "${bulk#,}" --sleep-on-bulk |
-        sed 's/^\([^ ].*\), 16 queued   /\1, 16, blocking/'
+    cat "$work/rows"
+    dat_bench $name --cases "${bulk#,}" --sleep-on-bulk
+    sed 's/, 16 queued"/, 16, blocking"/' "$work/rows"
 done
 
 listens() {

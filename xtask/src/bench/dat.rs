@@ -5,11 +5,11 @@ use std::fs;
 use std::thread::available_parallelism;
 
 use anyhow::{Context, Result};
-use serde_json::Value;
 use stack_tests::{StackEnv, Stage};
 
+use super::figures::BenchRow;
 use super::target::Target::{self, AtLeast, AtMost};
-use crate::workspace::{Workspace, array};
+use crate::workspace::Workspace;
 
 /// The value that a target bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -123,35 +123,32 @@ pub(super) fn measure(
     super::measure(workspace, &env, &line)?;
     let rows = fs::read_to_string(&file).context("reading the rows of dat-bench")?;
     let processors = available_parallelism().map_or(1, usize::from);
-    print!("{}", verdicts(&serde_json::from_str(&rows)?, processors));
+    print!("{}", verdicts(&rows, processors));
     Ok(())
 }
 
-/// A line for each target whose rows were measured.
-fn verdicts(run: &Value, processors: usize) -> String {
-    let rows: BTreeMap<&str, &Value> = array(&run["rows"])
-        .filter_map(|row| Some((row["case"].as_str()?, row)))
-        .collect();
-    let number = |case: &str, place: &str| rows.get(case)?.pointer(place)?.as_f64();
+/// A line for each target whose rows are in the text of a file of `dat-bench --json`.
+fn verdicts(file: &str, processors: usize) -> String {
+    let rows = file.lines().filter_map(BenchRow::of);
+    let rows: BTreeMap<String, BenchRow> = rows.map(|row| (row.case.clone(), row)).collect();
     let mut text = String::new();
     for (case, of, target) in TARGETS {
         if case.starts_with(ON_THREE_PROCESSORS) && processors < 3 {
             continue;
         }
-        let figure = number(case, "/figure/median");
+        let Some(row) = rows.get(*case) else {
+            continue;
+        };
         let (value, what) = match of {
-            Ratio => (number(case, "/ratio/median"), String::new()),
-            Figure => (figure, String::new()),
+            Ratio => (row.ratio, String::new()),
+            Figure => (row.own, String::new()),
             Of::Case(other) => {
-                let others = number(other, "/figure/median");
-                let ratio = figure.zip(others).map(|(own, others)| own / others);
-                (ratio, format!(" of {other}"))
+                let other_figure = rows.get(*other).map_or(f64::NAN, |other| other.own);
+                (row.own / other_figure, format!(" of {other}"))
             }
         };
-        if let Some(value) = value {
-            let verdict = target.verdict(value);
-            text += &format!("target: {case:<35} {value:>7.3} {verdict}{what}\n");
-        }
+        let verdict = target.verdict(value);
+        text += &format!("target: {case:<35} {value:>7.3} {verdict}{what}\n");
     }
     text
 }
@@ -186,16 +183,17 @@ mod tests {
     fn verdicts_are_on_the_rows_of_the_run() {
         let row = |case: &str, figure: f64, ratio: f64| {
             let (figure, ratio) = (json!({ "median": figure }), json!({ "median": ratio }));
-            json!({ "case": case, "figure": figure, "ratio": ratio })
+            json!({ "case": case, "title": "", "unit": "", "figure": figure, "ratio": ratio })
         };
-        let run = json!({ "rows": [
+        let run = [
             row("send-ping:64:1", 2.0, 0.25),
             row("send:64:64", 12.0, 1.0),
             row("read-ping:8:1", 2.0, 1.0),
             row("read-other-evd:8:1", 2.5, 1.0),
             row("write-unattended-ping:64:1", 2.5, 9.0),
-            { "case": "connect:1:16", "not_run": "no right" },
-        ]});
+            json!({ "case": "connect:1:16", "not_run": "no right" }),
+        ];
+        let run = run.map(|row| format!("{row},\n")).concat();
         let text = verdicts(&run, 2);
         let lines: Vec<String> = text
             .lines()

@@ -1,45 +1,45 @@
-//! Parses the figures in the output of the programs that measure.
+//! The figures in the output of the programs that measure.
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 
-/// The width of the titles in the rows of `dat-bench`.
-const TITLE_WIDTH: usize = 35;
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct BenchRow<'a> {
-    /// The row's title.
-    pub(crate) title: &'a str,
-    /// The unit of both figures.
-    pub(crate) unit: &'a str,
-    /// The median of raw TCP.
+/// A row of `dat-bench` that was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct BenchRow {
+    /// The case, as `dat-bench --cases` parses it.
+    pub(crate) case: String,
+    pub(crate) title: String,
+    pub(crate) unit: String,
+    /// The median of raw TCP; NaN if it was not measured.
     pub(crate) raw: f64,
     /// The median of the contender.
     pub(crate) own: f64,
-    /// The median of the ratios of the rounds.
+    /// The median of the ratios of the rounds; NaN without raw TCP.
     pub(crate) ratio: f64,
+    /// The share of the processors that other programs used meanwhile.
+    pub(crate) foreign_share: f64,
 }
 
-impl<'a> BenchRow<'a> {
-    /// Parses a row. Returns `None` for other lines, such as the indented rows of further
-    /// contenders.
-    pub(crate) fn of(line: &'a str) -> Option<Self> {
-        let (title, rest) = line.split_at_checked(TITLE_WIDTH)?;
-        let mut columns = rest.split_whitespace();
-        let unit = columns.next()?;
-        let mut number = || columns.next()?.parse::<f64>().ok();
-        let (raw, own, ratio) = (number()?, number()?, number()?);
-        let title = title.trim_end();
-        (!title.starts_with(' ')).then_some(Self {
-            title,
-            unit,
-            raw,
-            own,
-            ratio,
+impl BenchRow {
+    /// Parses a line of the file of `dat-bench --json`. Returns `None` for lines that are no row,
+    /// and for rows that were not measured.
+    pub(crate) fn of(line: &str) -> Option<Self> {
+        let row: Value = serde_json::from_str(line.trim_end_matches(',')).ok()?;
+        let word = |key: &str| Some(row[key].as_str()?.to_owned());
+        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+        Some(Self {
+            case: word("case")?,
+            title: word("title")?,
+            unit: word("unit")?,
+            raw: number(&row["raw"]["median"]),
+            own: row["figure"]["median"].as_f64()?,
+            ratio: number(&row["ratio"]["median"]),
+            foreign_share: number(&row["foreign_share"]),
         })
     }
 }
 
-/// The measurements of one run of `ucx_perftest -f -v` over all iterations.
+/// The figures of one run of `ucx_perftest -f -v` over all iterations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct UcxRun {
     /// Microseconds per message; an iteration of a ping-pong has two messages.
@@ -53,16 +53,9 @@ pub(super) struct UcxRun {
 impl UcxRun {
     /// Parses a line of names, separated by commas, and the line of figures below it.
     pub(super) fn of(text: &str) -> Result<Self> {
-        let mut lines = text.lines();
-        let names = lines.find(|line| line.starts_with("iterations,"));
-        let figures = names.and_then(|_| lines.next());
-        let column = |name: &str| {
-            let at = names?.split(',').position(|column| column == name)?;
-            figures?.split(',').nth(at)?.trim().parse::<f64>().ok()
-        };
         let column = |name| {
-            let figure = column(name).filter(|figure| *figure > 0.0);
-            figure.with_context(|| format!("ucx_perftest: no {name} in {text:?}"))
+            below(text, "iterations,", name, ',')
+                .with_context(|| missing("ucx_perftest", name, text))
         };
         Ok(Self {
             latency_us: column("overall_lat")?,
@@ -72,19 +65,40 @@ impl UcxRun {
     }
 }
 
-/// Microseconds of half a round trip in the output of `fi_pingpong`, which has a line of names and
-/// a line of figures below it.
+/// Microseconds of half a round trip in the output of `fi_pingpong`.
 pub(super) fn pingpong_us(text: &str) -> Result<f64> {
-    let mut lines = text.lines();
-    let names = lines.find(|line| line.starts_with("bytes "));
-    let at = names.and_then(|names| {
-        let mut names = names.split_whitespace();
-        names.position(|name| name == "usec/xfer")
-    });
-    let figure = at.and_then(|at| lines.next()?.split_whitespace().nth(at)?.parse().ok());
-    figure
-        .filter(|figure| *figure > 0.0)
-        .with_context(|| format!("fi_pingpong: no usec/xfer in {text:?}"))
+    let name = "usec/xfer";
+    below(text, "bytes ", name, ' ').with_context(|| missing("fi_pingpong", name, text))
+}
+
+/// The figure of a program of perftest: the average latency in microseconds, or the average
+/// bandwidth in MiB per second.
+pub(super) fn perftest(text: &str) -> Result<f64> {
+    // The names contain blanks before their units only.
+    let text = text.replace("BW ", "BW_");
+    let figure = |name| below(&text, "#bytes", name, ' ');
+    figure("t_avg[")
+        .or_else(|| figure("BW_average["))
+        .with_context(|| missing("perftest", "average", &text))
+}
+
+/// The positive figure in the column `name`, on the line below the line of names, which begins with
+/// `first`.
+fn below(text: &str, first: &str, name: &str, separator: char) -> Option<f64> {
+    let columns = |line: &'_ str| -> Vec<String> {
+        let words = line.split(separator).map(str::trim);
+        let words = words.filter(|word| !word.is_empty());
+        words.map(str::to_owned).collect()
+    };
+    let mut lines = text.lines().map(str::trim_start);
+    let names = columns(lines.find(|line| line.starts_with(first))?);
+    let at = names.iter().position(|other| other.starts_with(name))?;
+    let figure: f64 = columns(lines.next()?).get(at)?.parse().ok()?;
+    (figure > 0.0).then_some(figure)
+}
+
+fn missing(program: &str, name: &str, text: &str) -> String {
+    format!("{program}: no {name} in {text:?}")
 }
 
 #[cfg(test)]
@@ -92,17 +106,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_dat_bench_are_distinguished_from_its_other_lines() {
-        let line = "64 B send ping-pong                    us     2.689     0.405  0.151 \
-                    [0.14-0.16]   <= 0.15 missed              11.66+11.25; 12.18";
+    fn rows_of_dat_bench_are_distinguished_from_other_lines_of_the_file() {
+        let line = r#"{"case":"send-ping:64:1","title":"64 B send ping-pong","unit":"us",
+            "figure":{"median":0.405},"raw":{"median":2.689},"ratio":{"median":0.151},
+            "foreign_share":null},"#;
         let row = BenchRow::of(line).unwrap();
-        assert_eq!((row.title, row.unit), ("64 B send ping-pong", "us"));
+        assert_eq!(
+            (row.title.as_str(), row.unit.as_str()),
+            ("64 B send ping-pong", "us")
+        );
         assert_eq!((row.raw, row.own, row.ratio), (2.689, 0.405, 0.151));
-        let other =
-            "  bare MPA framing with CRC, to raw    us     2.689     3.055  1.136 [1.1-1.2]";
-        assert_eq!(BenchRow::of(other), None);
-        assert_eq!(BenchRow::of("shared memory: in use"), None);
-        let not_run = "64 B send ping-pong                 not run: no right to make networks";
+        assert!(row.foreign_share.is_nan());
+        assert_eq!(BenchRow::of(r#"{"program": "dat-bench", "rows": ["#), None);
+        let not_run = r#"{"case":"connect:1:16","title":"x","unit":"k/s","not_run":"no right"}"#;
         assert_eq!(BenchRow::of(not_run), None);
     }
 
@@ -121,10 +137,17 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_transfer_of_libfabric_is_read() {
+    fn the_averages_of_libfabric_and_perftest_are_read() {
         let text = "bytes  #sent  #ack  total  time   MB/sec  usec/xfer  Mxfers/sec\n\
                     64     20k    =20k  2.4m   0.05s  52.12   1.23       0.81\n";
         assert_eq!(pingpong_us(text).unwrap(), 1.23);
         assert!(pingpong_us("[error] util/pingpong.c:1119: cq_readerr: Success").is_err());
+        let latency = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    \
+                       t_avg[usec]\n 64      1000          0.30        9.10    0.50     0.60\n";
+        assert_eq!(perftest(latency).unwrap(), 0.6);
+        let bandwidth = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   \
+                         MsgRate[Mpps]\n 65536      5000    12000.00     10000.00    0.160000\n";
+        assert_eq!(perftest(bandwidth).unwrap(), 10000.0);
+        assert!(perftest("Couldn't connect").is_err());
     }
 }

@@ -1,22 +1,21 @@
 //! The costs and gains of the stack, compared with raw TCP.
 //!
 //! - `dat.rs` measures DAT and SDP streams by `dat-bench`, a program of `tools`.
-//! - `programs` measures programs under `opsrun`, `pairs.rs` alternates with the same programs
-//!   without it; `ends.rs` has clients and servers that no package has.
-//! - `peers` measures UCX and libfabric on the work of `dat-bench`.
+//! - `programs` measures programs under `opsrun` and without it; `ends.rs` has clients and servers
+//!   that no package has.
+//! - `peers` measures UCX, libfabric and perftest under `verbsrun` on the work of `dat-bench`.
 //! - `mpi.rs` measures Intel MPI over DAPL, over its TCP and over its shared memory.
-//! - `verbs.rs` measures perftest under `verbsrun` on the work of `dat-bench`.
+//! - `contest.rs` alternates between the ways to do the work of a row, and prints the table.
 //! - `figures.rs` reads the figures that other programs print; `target.rs` judges them.
 
+mod contest;
 mod dat;
 pub(crate) mod ends;
 pub(crate) mod figures;
 mod mpi;
-mod pairs;
 mod peers;
 mod programs;
 mod target;
-mod verbs;
 
 use std::fs;
 use std::process::ExitCode;
@@ -83,18 +82,26 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         }
     }
     if options.peers || options.wants(Part::Peers) {
-        peers::measure(workspace, &stage, options.quick)?;
+        peers::measure(workspace, &stage, &peers::OTHERS, options.quick)?;
     }
     if options.wants(Part::Mpi) {
         mpi::measure(workspace, &stage, options.quick)?;
     }
     if options.wants(Part::Verbs) {
-        verbs::measure(workspace, &stage, options.quick)?;
+        peers::measure(workspace, &stage, &peers::VERBS, options.quick)?;
     }
     if options.wants(Part::Opsrun) {
         programs::measure(workspace, &stage, options.quick, &options.rows)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The rounds of a comparison with other implementations, and the milliseconds of their samples.
+fn plan(quick: bool) -> (usize, u32) {
+    match quick {
+        true => (3, 120),
+        false => (7, 150),
+    }
 }
 
 /// The machine's load of the last minute.

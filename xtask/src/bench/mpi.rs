@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use stack_tests::{CProgram, IA_NAME, IntelMpi, StackEnv, Stage};
 
-use super::pairs::Spread;
-use super::peers::{cpus, shown};
+use super::contest::{self, Compared, Series, Table, rounds};
+use super::peers::cpus;
 use super::target::Target::{self, AtLeast, AtMost};
 use crate::install::{self, CC, PIP, PYTHON};
 use crate::workspace::Workspace;
@@ -18,26 +18,10 @@ use crate::workspace::Workspace;
 /// A time far beyond the length of a run.
 const DEADLINE: Duration = Duration::from_secs(240);
 
-/// A transport of Intel MPI.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Fabric {
-    Dapl,
-    Tcp,
-    Shm,
-}
-
-impl Fabric {
-    const ALL: [Self; 3] = [Self::Dapl, Self::Tcp, Self::Shm];
-
-    /// The value of `I_MPI_FABRICS`.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Dapl => "dapl",
-            Self::Tcp => "tcp",
-            Self::Shm => "shm",
-        }
-    }
-}
+/// The transports of Intel MPI: the heads of their columns, and the values of `I_MPI_FABRICS`.
+const FABRICS: [(&str, &str); 3] = [("TCP", "tcp"), ("shm", "shm"), ("DAPL", "dapl")];
+/// The comparison of DAPL with TCP.
+const COMPARED: Compared = Compared::Ratio(2, 0);
 
 /// A loop of `mpi_loops` with a length of its messages.
 struct Row {
@@ -78,11 +62,8 @@ const ROWS: &[Row] = rows! {
     "4 ranks, 32 KiB alltoall": 4, "alltoall 32768", "us", Some(AtMost(1.0));
 };
 
-/// The figures of one run, by loop and length.
-type Figures = BTreeMap<String, f64>;
-
-/// The runs of one round, by ranks and fabric.
-type Round = BTreeMap<(u32, Fabric), Figures>;
+/// The figures of one round of a fabric, by ranks, loop and length.
+type Figures = BTreeMap<(u32, String), f64>;
 
 struct Setup {
     env: StackEnv,
@@ -119,31 +100,22 @@ pub(super) fn measure(workspace: &Workspace, stage: &Stage, quick: bool) -> Resu
         processors: format!("{first},{last}"),
         milliseconds,
     };
-    let rounds: Vec<Round> = (0..count)
-        .map(|round| setup.round(round))
-        .collect::<Result<_>>()?;
-    print_table(&rounds);
+    let measured = rounds(count, FABRICS.len(), |way| {
+        let mut figures = setup.run(2, FABRICS[way].1)?;
+        figures.append(&mut setup.run(4, FABRICS[way].1)?);
+        Ok(figures)
+    });
+    let mut table = Table::begin("Intel MPI", FABRICS.map(|(head, _)| head).to_vec());
+    ROWS.iter().for_each(|row| table.print(&row.of(&measured)));
+    table.end(
+        "Latency is half a round trip; a put or get includes its flush. TCP and shm are those of \
+         Intel MPI.",
+    );
     Ok(())
 }
 
 impl Setup {
-    /// Runs the loops over every fabric; each round begins with another one.
-    fn round(&self, round: usize) -> Result<Round> {
-        let mut order = Fabric::ALL;
-        order.rotate_left(round % Fabric::ALL.len());
-        let runs = [2, 4].into_iter().flat_map(|ranks| {
-            let runs = order.map(|fabric| (ranks, fabric));
-            runs.into_iter()
-        });
-        runs.map(|(ranks, fabric)| {
-            let figures = self.run(ranks, fabric);
-            let figures = figures.with_context(|| format!("{ranks} ranks over {}", fabric.name()));
-            Ok(((ranks, fabric), figures?))
-        })
-        .collect()
-    }
-
-    fn run(&self, ranks: u32, fabric: Fabric) -> Result<Figures> {
+    fn run(&self, ranks: u32, fabric: &str) -> Result<Figures> {
         let mut loops: Vec<&str> = ROWS
             .iter()
             .filter(|row| row.ranks == ranks)
@@ -152,70 +124,49 @@ impl Setup {
         loops.dedup();
         let finished = self
             .mpi
-            .launcher(&self.env, fabric.name())
+            .launcher(&self.env, fabric)
             .env("I_MPI_DAPL_PROVIDER", IA_NAME)
             .env("I_MPI_PIN_PROCESSOR_LIST", &self.processors)
             .args_line(&format!("-n {ranks}"))
             .arg(self.program.file())
             .args_line(&format!("{} {}", self.milliseconds, loops.join(" ")))
-            .run(DEADLINE)?
-            .prints("MEASURED")?;
-        Ok(figures(&finished.text))
+            .run(DEADLINE)
+            .and_then(|run| run.prints("MEASURED"))
+            .with_context(|| format!("{ranks} ranks over {fabric}"))?;
+        Ok(figures(ranks, &finished.text))
     }
 }
 
 /// The figures of the lines `FIGURE loop length figure unit`.
-fn figures(text: &str) -> Figures {
+fn figures(ranks: u32, text: &str) -> Figures {
     let lines = text
         .lines()
         .filter_map(|line| line.strip_prefix("FIGURE ")?.rsplit_once(' '));
     lines
         .filter_map(|(line, _unit)| {
             let (name, figure) = line.rsplit_once(' ')?;
-            Some((name.to_owned(), figure.parse().ok()?))
+            Some(((ranks, name.to_owned()), figure.parse().ok()?))
         })
         .collect()
 }
 
-fn print_table(rounds: &[Round]) {
-    println!(
-        "{:<30} {:>5} {:>9} {:>9} {:>9}  {:<22} target",
-        "Intel MPI", "unit", "TCP", "shm", "DAPL", "DAPL / TCP [min-max]"
-    );
-    ROWS.iter().for_each(|row| println!("{}", row.line(rounds)));
-    println!(
-        "\
-us: less is better, latency is half a round trip, a put or get includes its flush; M/s, GB/s: more
-is better. Figures are medians of {} rounds; a ratio is that of one round. TCP and shm are Intel
-MPI's own. The load of this machine is {} now.",
-        rounds.len(),
-        super::load()
-    );
-}
-
 impl Row {
-    /// The row's line of the table.
-    fn line(&self, rounds: &[Round]) -> String {
-        let of = |fabric| {
-            let runs = rounds
-                .iter()
-                .filter_map(move |round| round.get(&(self.ranks, fabric)));
-            runs.map(|figures| figures.get(self.figure).copied().unwrap_or(f64::NAN))
+    /// The row with the figures of each fabric.
+    fn of(&self, measured: &[Series<Figures>]) -> contest::Row {
+        let key = (self.ranks, self.figure.to_owned());
+        let of_fabric = |rounds: &Series<Figures>| -> Series {
+            let rounds = rounds.as_ref().map_err(Clone::clone)?;
+            let figures = rounds.iter().map(|round| round.get(&key).copied());
+            let figures: Option<Vec<f64>> = figures.collect();
+            figures.ok_or_else(|| format!("no figure of {}", self.figure))
         };
-        let median = |fabric| shown(Spread::of(of(fabric)).median);
-        let ratio = of(Fabric::Dapl).zip(of(Fabric::Tcp));
-        let ratio = Spread::of(ratio.map(|(dapl, tcp)| dapl / tcp));
-        let verdict = self.target.map(|target| target.verdict(ratio.median));
-        let verdict = verdict.unwrap_or_else(|| "-".to_owned());
-        format!(
-            "{:<30} {:>5} {:>9} {:>9} {:>9}  {:<22} {verdict}",
-            self.title,
-            self.unit,
-            median(Fabric::Tcp),
-            median(Fabric::Shm),
-            median(Fabric::Dapl),
-            format!("{:.3} [{:.2}-{:.2}]", ratio.median, ratio.min, ratio.max),
-        )
+        contest::Row {
+            title: self.title.to_owned(),
+            unit: self.unit,
+            series: measured.iter().map(of_fabric).map(Some).collect(),
+            compared: COMPARED,
+            target: self.target,
+        }
     }
 }
 
@@ -223,31 +174,18 @@ impl Row {
 mod tests {
     use super::*;
 
-    fn round(dapl: f64) -> Round {
-        let figure = |value| figures(&format!("x\nFIGURE latency 8 {value} us\n"));
-        let fabrics = [
-            (Fabric::Dapl, dapl),
-            (Fabric::Tcp, 4.0),
-            (Fabric::Shm, 0.25),
-        ];
-        fabrics
-            .map(|(fabric, value)| ((2, fabric), figure(value)))
-            .into()
-    }
-
     #[test]
-    fn a_row_has_the_median_of_its_rounds_and_a_verdict() {
-        let words = |rounds: &[Round]| {
-            let line = ROWS[0].line(rounds);
-            let words: Vec<&str> = line.split_whitespace().collect();
-            words.join(" ")
-        };
-        assert_eq!(
-            words(&[round(0.5), round(0.4), round(1.0)]),
-            "8 B latency us 4.000 0.250 0.500 0.125 [0.10-0.25] <= 0.15 met"
-        );
-        assert!(words(&[round(2.0)]).ends_with("missed"));
-        assert!(words(&[Round::new()]).ends_with("missed"), "no figure");
+    fn a_row_has_the_figures_of_its_loop_and_ranks() {
+        let run = |figure| figures(2, &format!("x\nFIGURE latency 8 {figure} us\n"));
+        let measured = [
+            Ok(vec![run(4.0), run(5.0)]),
+            Err("no library".to_owned()),
+            Ok(vec![figures(4, "FIGURE latency 8 1 us\n")]),
+        ];
+        let row = ROWS[0].of(&measured);
+        assert_eq!(row.series[0], Some(Ok(vec![4.0, 5.0])));
+        assert_eq!(row.series[1], Some(Err("no library".into())));
+        assert_eq!(row.series[2], Some(Err("no figure of latency 8".into())));
     }
 
     #[test]

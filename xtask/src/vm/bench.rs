@@ -102,18 +102,17 @@ impl Figures {
         figures
     }
 
-    fn add(&mut self, contender: &str, row: BenchRow<'_>) {
-        let BenchRow { title, unit, .. } = row;
-        match self.cases.iter_mut().find(|case| case.0 == title) {
-            Some(case) => case.2.push(row.raw),
-            None => self.cases.push((title.into(), unit.into(), vec![row.raw])),
-        }
+    fn add(&mut self, contender: &str, row: BenchRow) {
         let figure = Figure {
             own: row.own,
             ratio: row.ratio,
         };
-        self.figures
-            .insert((contender.into(), title.into()), figure);
+        let key = (contender.to_owned(), row.title.clone());
+        self.figures.insert(key, figure);
+        match self.cases.iter_mut().find(|case| case.0 == row.title) {
+            Some(case) => case.2.push(row.raw),
+            None => self.cases.push((row.title, row.unit, vec![row.raw])),
+        }
     }
 
     /// perftest does not measure TCP, so the ratio uses the mean of raw TCP over all contenders of
@@ -177,25 +176,34 @@ fn shown(figure: f64) -> String {
 mod tests {
     use super::*;
 
-    const OUTPUT: &str = "\
-== soft
-loopback: DAT, soft to 10.9.10.1, compared with TCP to 127.0.0.1, in the caller's network
-64 B send ping-pong                   us     200.0     220.0  1.100 [1.00-1.20]     - 1.0+1.0; 2.0
-  bare MPA framing with CRC, to raw   us     200.0     210.0  1.050 [1.00-1.10]
-64 KiB send, 16 queued              GB/s     0.100     0.090  0.900 [0.80-1.00]     - 1.0+1.0; 2.0
-== soft-no-crc
-64 B send ping-pong                   us     250.0     225.0  0.900 [0.80-1.00]     - 1.0+1.0; 2.0
-== siw
-64 B send ping-pong                   us     300.0     600.0  2.000 [1.90-2.10]     - 1.0+1.0; 2.0
-siw: exit status 1
-== perftest
-perftest 64 B send ping-pong: 500.0
-perftest 64 KiB send, 16 queued failed
-";
+    /// The output of the script.
+    fn output() -> String {
+        let row = |title: &str, unit: &str, raw: f64, own: f64| {
+            let ratio = own / raw;
+            format!(
+                "{{\"case\":\"c\",\"title\":\"{title}\",\"unit\":\"{unit}\",\
+                 \"figure\":{{\"median\":{own}}},\"raw\":{{\"median\":{raw}}},\
+                 \"ratio\":{{\"median\":{ratio}}}}},\n"
+            )
+        };
+        let ping = "64 B send ping-pong";
+        [
+            "== soft\n{\"program\": \"dat-bench\", \"rows\": [\n",
+            &row(ping, "us", 200.0, 220.0),
+            &row("64 KiB send, 16 queued", "GB/s", 0.1, 0.09),
+            "== soft-no-crc\n",
+            &row(ping, "us", 250.0, 225.0),
+            "== siw\n",
+            &row(ping, "us", 300.0, 600.0),
+            "siw: exit status 1\n== perftest\nperftest 64 B send ping-pong: 500.0\n\
+             perftest 64 KiB send, 16 queued failed\n",
+        ]
+        .concat()
+    }
 
     #[test]
     fn a_run_becomes_a_table() {
-        let table = Figures::of(OUTPUT).table();
+        let table = Figures::of(&output()).table();
         let rows: Vec<&str> = table.lines().skip(2).collect();
         assert_eq!(
             rows,

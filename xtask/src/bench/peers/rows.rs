@@ -1,6 +1,10 @@
-//! The rows and the columns of the table with other implementations.
+//! The rows and the columns of the tables with other implementations.
 
-use crate::bench::target::Target;
+use tool_args::bench::case::Wire::Local;
+use tool_args::bench::case::Work::{SendPing, StreamRead, StreamSend, StreamWrite, WritePing};
+use tool_args::bench::case::{Case, Work};
+
+use crate::bench::target::Target::{self, AtLeast, AtMost};
 
 /// Another implementation that moves messages between two processes, and its transports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,18 +19,11 @@ pub(super) enum Peer {
     UcxTcp,
     /// libfabric with its provider `shm`.
     FabricShm,
+    /// Programs of perftest under `verbsrun`.
+    Verbs,
 }
 
 impl Peer {
-    /// All peers, in the order of the columns.
-    pub(super) const ALL: [Self; 5] = [
-        Self::UcxCma,
-        Self::UcxPosix,
-        Self::UcxOwn,
-        Self::UcxTcp,
-        Self::FabricShm,
-    ];
-
     /// The head of the peer's column.
     pub(super) const fn title(self) -> &'static str {
         match self {
@@ -35,41 +32,31 @@ impl Peer {
             Self::UcxOwn => "UCX own",
             Self::UcxTcp => "UCX tcp",
             Self::FabricShm => "fi shm",
+            Self::Verbs => "verbs",
         }
     }
 
-    /// The transports that UCX may use; `None` for other peers.
-    pub(super) const fn transports(self) -> Option<&'static str> {
+    /// The transports that UCX may use.
+    pub(super) const fn transports(self) -> &'static str {
         match self {
-            Self::UcxCma | Self::UcxOwn => Some("posix,cma,self"),
-            Self::UcxPosix => Some("posix,self"),
-            Self::UcxTcp => Some("tcp"),
-            Self::FabricShm => None,
+            Self::UcxPosix => "posix,self",
+            Self::UcxTcp => "tcp",
+            _ => "posix,cma,self",
         }
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Figure {
-    /// Half a round trip, in microseconds.
-    Latency,
-    /// Gigabytes per second.
-    Bandwidth,
-    /// Million messages per second.
-    Rate,
+/// A table of peers.
+pub(in crate::bench) struct Group {
+    pub(super) peers: &'static [Peer],
+    pub(super) rows: &'static [Row],
+    pub(super) note: &'static str,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row {
-    /// The case, in the form that `dat-bench` parses.
-    pub(super) case: &'static str,
-    /// The test of `ucx_perftest`.
-    pub(super) test: &'static str,
-    pub(super) size: usize,
-    /// The number of messages in flight; with one, the test is a ping-pong.
-    pub(super) depth: usize,
-    pub(super) figure: Figure,
-    /// The peer with which the ratio is computed.
+    pub(super) case: Case,
+    /// The peer with which DAT is compared.
     pub(super) against: Peer,
     pub(super) target: Option<Target>,
 }
@@ -77,78 +64,95 @@ pub(super) struct Row {
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-const LATENCY: Option<Target> = Some(Target::AtMost(3.0));
+/// UCX and libfabric.
+pub(in crate::bench) const OTHERS: Group = Group {
+    peers: &[
+        Peer::UcxCma,
+        Peer::UcxPosix,
+        Peer::UcxOwn,
+        Peer::UcxTcp,
+        Peer::FabricShm,
+    ],
+    rows: &[
+        row(SendPing, 64, 1, Peer::UcxPosix, Some(AtMost(3.0))),
+        // With `posix` alone and memory of the program, UCX implements a put by messages.
+        row(WritePing, 64, 1, Peer::UcxOwn, Some(AtMost(3.0))),
+        row(SendPing, 64 * KIB, 1, Peer::UcxCma, None),
+        row(SendPing, MIB, 1, Peer::UcxCma, None),
+        row(StreamSend, 64 * KIB, 16, Peer::UcxCma, Some(AtLeast(0.95))),
+        row(StreamWrite, 64 * KIB, 16, Peer::UcxCma, Some(AtLeast(0.95))),
+        row(StreamRead, 64 * KIB, 16, Peer::UcxCma, Some(AtLeast(0.95))),
+        row(StreamSend, MIB, 16, Peer::UcxCma, Some(AtLeast(0.95))),
+        row(StreamWrite, MIB, 16, Peer::UcxCma, Some(AtLeast(0.95))),
+        row(StreamRead, MIB, 16, Peer::UcxCma, Some(AtLeast(0.95))),
+        row(StreamSend, 64, 64, Peer::UcxPosix, None),
+    ],
+    note: "\
+us: half a round trip.
+UCX cma, UCX posix, UCX tcp: ucx_perftest with UCX_TLS=posix,cma,self, posix,self and tcp, on
+memory of the program (UCX_ALLOC_PRIO=heap), as a program registers it with DAT. UCX own:
+posix,cma,self on memory that UCX has allocated and both processes map; a put or a get is then a
+memcpy of one process.
+fi shm: libfabric's provider shm. Of libfabric's tools Debian packages fi_pingpong alone, so it has
+figures in the rows of a ping-pong only.",
+};
 
-/// Every row, in the order of the table.
-pub(super) const ROWS: &[Row] = &[
-    ping("send-ping:64:1", "tag_lat", 64, Peer::UcxPosix, LATENCY),
-    // With `posix` alone and memory of the program, UCX implements a put by messages.
-    ping("write-ping:64:1", "ucp_put_lat", 64, Peer::UcxOwn, LATENCY),
-    ping("send-ping:65536:1", "tag_lat", 64 * KIB, Peer::UcxCma, None),
-    ping("send-ping:1048576:1", "tag_lat", MIB, Peer::UcxCma, None),
-    bulk("send:65536:16", "tag_bw", 64 * KIB),
-    bulk("write:65536:16", "ucp_put_bw", 64 * KIB),
-    bulk("read:65536:16", "ucp_get", 64 * KIB),
-    bulk("send:1048576:16", "tag_bw", MIB),
-    bulk("write:1048576:16", "ucp_put_bw", MIB),
-    bulk("read:1048576:16", "ucp_get", MIB),
-    Row {
-        case: "send:64:64",
-        test: "tag_bw",
-        size: 64,
-        depth: 64,
-        figure: Figure::Rate,
-        against: Peer::UcxPosix,
-        target: None,
-    },
-];
+/// Programs for verbs.
+pub(in crate::bench) const VERBS: Group = Group {
+    peers: &[Peer::Verbs],
+    rows: &[
+        row(WritePing, 64, 1, Peer::Verbs, Some(AtMost(1.1))),
+        row(SendPing, 64, 1, Peer::Verbs, Some(AtMost(1.1))),
+        row(StreamWrite, 64 * KIB, 16, Peer::Verbs, Some(AtLeast(0.95))),
+        row(StreamWrite, MIB, 16, Peer::Verbs, Some(AtLeast(0.95))),
+        row(StreamSend, 64 * KIB, 16, Peer::Verbs, Some(AtLeast(0.95))),
+        row(StreamSend, MIB, 16, Peer::Verbs, Some(AtLeast(0.95))),
+    ],
+    note: "\
+us: half a round trip.
+verbs: programs of perftest under verbsrun, with as many messages in flight as DAT.",
+};
 
-/// A row with one message in flight.
-const fn ping(
-    case: &'static str,
-    test: &'static str,
-    size: usize,
-    against: Peer,
-    target: Option<Target>,
-) -> Row {
+const fn row(work: Work, size: usize, depth: usize, against: Peer, target: Option<Target>) -> Row {
     Row {
-        case,
-        test,
-        size,
-        depth: 1,
-        figure: Figure::Latency,
+        case: Case::new(work, size, depth, Local),
         against,
         target,
     }
 }
 
-/// A row with sixteen messages in flight.
-const fn bulk(case: &'static str, test: &'static str, size: usize) -> Row {
-    Row {
-        case,
-        test,
-        size,
-        depth: 16,
-        figure: Figure::Bandwidth,
-        against: Peer::UcxCma,
-        target: Some(Target::AtLeast(0.95)),
-    }
-}
-
 impl Row {
+    /// The test of `ucx_perftest`.
+    pub(super) fn ucx_test(&self) -> &'static str {
+        match self.case.work {
+            SendPing => "tag_lat",
+            WritePing => "ucp_put_lat",
+            StreamWrite => "ucp_put_bw",
+            StreamRead => "ucp_get",
+            _ => "tag_bw",
+        }
+    }
+
+    /// The program of perftest.
+    pub(super) fn verbs_program(&self) -> &'static str {
+        match self.case.work {
+            SendPing => "ib_send_lat",
+            WritePing => "ib_write_lat",
+            StreamWrite => "ib_write_bw",
+            StreamRead => "ib_read_bw",
+            _ => "ib_send_bw",
+        }
+    }
+
     /// True if the peer has a test that can be compared with the row.
     pub(super) fn has(&self, peer: Peer) -> bool {
         match peer {
             // Debian packages none of libfabric's tools but `fi_pingpong`.
-            Peer::FabricShm => self.test == "tag_lat",
+            Peer::FabricShm => self.case.work == SendPing,
             // Messages are copied in both cases.
-            Peer::UcxOwn => self.is_one_sided(),
-            Peer::UcxCma | Peer::UcxPosix | Peer::UcxTcp => true,
+            Peer::UcxOwn => !matches!(self.case.work, SendPing | StreamSend),
+            _ => true,
         }
-    }
-
-    fn is_one_sided(&self) -> bool {
-        self.test.starts_with("ucp_")
     }
 }
 
@@ -157,29 +161,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_names_the_case_that_it_measures() {
-        for (index, row) in ROWS.iter().enumerate() {
-            let words: Vec<&str> = row.case.split(':').collect();
-            let &[work, size, depth] = words.as_slice() else {
-                panic!("{}", row.case);
-            };
-            assert_eq!(size, row.size.to_string());
-            assert_eq!(depth, row.depth.to_string());
-            assert_eq!(work.ends_with("ping"), row.figure == Figure::Latency);
-            assert_eq!(row.figure == Figure::Rate, row.depth > 16);
-            assert!(ROWS[..index].iter().all(|other| other.case != row.case));
-        }
-    }
-
-    #[test]
-    fn every_row_is_compared_with_a_peer_that_it_has() {
-        for row in ROWS {
-            assert!(row.has(row.against), "{}", row.case);
-            match (row.figure, row.target) {
-                (Figure::Latency, None | Some(Target::AtMost(_)))
-                | (Figure::Bandwidth, Some(Target::AtLeast(_)))
-                | (Figure::Rate, None) => {}
-                (figure, target) => panic!("{}: {target:?} of {figure:?}", row.case),
+    fn every_row_is_compared_with_a_peer_of_its_group_that_has_it() {
+        for group in [OTHERS, VERBS] {
+            for row in group.rows {
+                assert!(row.has(row.against), "{}", row.case);
+                assert!(group.peers.contains(&row.against), "{}", row.case);
+                let is_bound_above = match row.target {
+                    None => continue,
+                    Some(target) => matches!(target, AtMost(_)),
+                };
+                assert_eq!(
+                    row.case.unit().is_less_better(),
+                    is_bound_above,
+                    "{}",
+                    row.case
+                );
             }
         }
     }

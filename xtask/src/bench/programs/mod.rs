@@ -4,18 +4,16 @@
 //! |---|---|
 //! | `rows` | the rows of the table and their targets |
 //! | `work` | the servers, the clients, and the figures that they print |
-//! | `mod` | both ways of each row, alternately, and the table |
 
 mod rows;
 mod work;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use stack_tests::{OffloadProtocol, Stage};
-use tool_args::bench::spread::figure;
 
-use self::rows::{Of, ROWS, Row};
+use self::rows::ROWS;
 use self::work::{NEEDS, Setup};
-use super::pairs::Pairs;
+use super::contest::{Row, Table};
 use crate::install;
 use crate::workspace::Workspace;
 
@@ -31,47 +29,22 @@ pub(super) fn measure(workspace: &Workspace, stage: &Stage, quick: bool, word: &
     let protocol = OffloadProtocol::ALL.iter().find(is_default);
     let protocol = protocol.context("no protocol")?;
     let setup = Setup::new(stage, protocol, quick)?;
-    println!(
-        "{:<49} {:>6} {:>9} {:>9}  {:<21} target",
-        "program", "unit", "plain", "opsrun", "ratio [interval]"
-    );
+    let mut table = Table::begin("program", vec!["plain", "opsrun"]);
     for row in ROWS.iter().filter(|row| row.title.contains(word)) {
-        let pairs = setup
-            .pairs(row.work, row.way)
-            .with_context(|| row.title.to_owned())?;
-        print_row(row, &pairs);
+        let ways = setup.compete(row.work, row.way).and_then(|ways| {
+            let measured = ways.into_iter().collect::<Result<Vec<_>, String>>();
+            measured.map_err(|why| anyhow!(why))
+        });
+        let ways = ways.with_context(|| row.title.to_owned())?;
+        let (compared, target) = row.target;
+        table.print(&Row {
+            title: row.title.to_owned(),
+            unit: row.work.unit(),
+            series: ways.into_iter().map(|figures| Some(Ok(figures))).collect(),
+            compared,
+            target: Some(target),
+        });
     }
-    println!(
-        "Figures are medians; a ratio is that of one round, then the median, with the interval in"
-    );
-    println!(
-        "which the median is with a probability of 0.95. Offloaded is by the {}.",
-        protocol.name
-    );
-    println!("The load of this machine is {} now.", super::load());
+    table.end(&format!("Offloaded is by the {}.", protocol.name));
     Ok(())
-}
-
-fn print_row(row: &Row, pairs: &Pairs) {
-    let unit = row.work.unit();
-    let (of, target) = row.target;
-    let (ratio, verdict) = match of {
-        Of::Ratio => {
-            let ratio = pairs.ratio();
-            let (from, to) = (ratio.median_from, ratio.median_to);
-            let interval = format!("{:.3} [{from:.3}-{to:.3}]", ratio.median);
-            (interval, target.verdict(ratio.median))
-        }
-        Of::Difference => {
-            let added = pairs.difference().median;
-            let verdict = target.verdict(added);
-            ("-".to_owned(), format!("adds {added:.2} {unit} {verdict}"))
-        }
-    };
-    println!(
-        "{:<49} {unit:>6} {:>9} {:>9}  {ratio:<21} {verdict}",
-        row.title,
-        figure(pairs.first().median),
-        figure(pairs.second().median),
-    );
 }

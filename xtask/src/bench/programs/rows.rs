@@ -5,24 +5,17 @@ use super::work::Work::{
     Calls, Connect, Descriptors, First, Http, Iperf, Memcached, Memory, Pgbench, RedisTime, Start,
 };
 use super::work::{Processors, Way, Work};
+use crate::bench::contest::Compared;
 use crate::bench::ends::Waiting;
 use crate::bench::target::Target::{self, AtLeast, AtMost};
-
-/// The value that a target bounds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
-    /// The ratio to the run without `opsrun`.
-    Ratio,
-    /// The difference to the run without `opsrun`, in the row's unit.
-    Difference,
-}
 
 /// A kind of work, done without `opsrun` and in another way.
 pub(super) struct Row {
     pub(super) title: &'static str,
     pub(super) work: Work,
     pub(super) way: Way,
-    pub(super) target: (Of, Target),
+    /// The comparison of the way with the run without `opsrun`, and its bound.
+    pub(super) target: (Compared, Target),
 }
 
 /// Declares rows: the title, the work, the way and the target.
@@ -55,18 +48,18 @@ const fn ping(waiting: Waiting, on: Processors) -> Work {
 }
 
 /// At least this ratio.
-const fn at_least(ratio: f64) -> (Of, Target) {
-    (Of::Ratio, AtLeast(ratio))
+const fn at_least(ratio: f64) -> (Compared, Target) {
+    (Compared::Ratio(1, 0), AtLeast(ratio))
 }
 
 /// At most this ratio.
-const fn at_most(ratio: f64) -> (Of, Target) {
-    (Of::Ratio, AtMost(ratio))
+const fn at_most(ratio: f64) -> (Compared, Target) {
+    (Compared::Ratio(1, 0), AtMost(ratio))
 }
 
 /// At most this much more, in the row's unit.
-const fn adds(difference: f64) -> (Of, Target) {
-    (Of::Difference, AtMost(difference))
+const fn adds(difference: f64) -> (Compared, Target) {
+    (Compared::Difference(1, 0), AtMost(difference))
 }
 
 const KEPT: Work = Http { is_kept: true };

@@ -12,8 +12,8 @@ use nix::unistd::{User, chown};
 use stack_tests::{Finished, NetSpace, Offload, OffloadProtocol, OpsRun, Program, Running, Stage};
 use tempfile::TempDir;
 
+use crate::bench::contest::{Series, rounds};
 use crate::bench::ends::Waiting;
-use crate::bench::pairs::Pairs;
 use crate::install::{IPERF3, MEMCACHED, NGINX, Need, POSTGRES, REDIS, REDIS_TOOLS, WRK};
 
 pub(super) const NEEDS: &[Need] = &[REDIS, REDIS_TOOLS, IPERF3, NGINX, WRK, POSTGRES, MEMCACHED];
@@ -195,15 +195,19 @@ impl Setup {
 
     /// Measures the plain way of a kind of work and another way. Both servers run at the same time,
     /// and one at a time has work.
-    pub(super) fn pairs(&self, work: Work, other: Way) -> Result<Pairs> {
+    pub(super) fn compete(&self, work: Work, other: Way) -> Result<Vec<Series>> {
         let plan = Plan::of(other, self.quick);
-        let sample = |way| move || self.sample(work, way, plan);
-        let _plain = self.serve(work, Way::Plain)?;
-        let _other = self.serve(work, other)?;
+        let ways = [Way::Plain, other];
+        let _servers = ways
+            .map(|way| self.serve(work, way))
+            .into_iter()
+            .collect::<Result<Vec<_>>>()?;
         // The first sample of each is discarded as a warm-up.
-        self.sample(work, Way::Plain, plan)?;
-        self.sample(work, other, plan)?;
-        Pairs::measure(plan.rounds, sample(Way::Plain), sample(other))
+        for way in ways {
+            self.sample(work, way, plan)?;
+        }
+        let sample = |at: usize| self.sample(work, ways[at], plan);
+        Ok(rounds(plan.rounds, ways.len(), sample))
     }
 
     fn program(&self, way: Way, program: impl AsRef<Path>) -> Program {
