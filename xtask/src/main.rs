@@ -106,7 +106,7 @@ enum Task {
     /// Run Debian's programs under opsrun; compare the page.
     Programs(programs::Options),
     /// Run the style checks alone.
-    Tidy(tidy::Options),
+    Tidy,
     /// Look up known vulnerabilities of the dependencies, by cargo-deny.
     Advisories,
     /// Generate the bindings of libibverbs and librdmacm.
@@ -154,6 +154,6 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Fuzz(options) => fuzz::run(&workspace()?, &options),
         Task::Programs(options) => programs::run(&workspace()?, &options),
         Task::Vm(options) => vm::run(&workspace()?, &options),
-        Task::Tidy(options) => tidy::run(&workspace()?, &options),
+        Task::Tidy => tidy::run(&workspace()?),
     }
 }

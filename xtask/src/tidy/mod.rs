@@ -37,14 +37,6 @@ const FOREIGN: [&str; 2] = ["target", ".git"];
 /// The beginning of a generated file, which is not checked.
 const GENERATED: &str = "// @generated";
 
-/// The options of `cargo xtask tidy`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Options {
-    /// Print the cycles among the modules of every crate, and make no other check.
-    #[arg(long)]
-    cycles: bool,
-}
-
 /// One violation of a check, and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
@@ -54,11 +46,7 @@ pub(crate) struct Fault {
 }
 
 /// Runs the task: prints each fault, and fails if there is one.
-pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
-    if options.cycles {
-        print!("{}", layers::describe(workspace)?);
-        return Ok(ExitCode::SUCCESS);
-    }
+pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode> {
     let faults = check(workspace)?;
     faults.iter().for_each(|fault| println!("{fault}"));
     println!("tidy: {} faults", faults.len());

@@ -21,12 +21,11 @@ mod graph;
 mod paths;
 mod tree;
 
-use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Result;
 
-use self::graph::{Cycle, Graph, Place};
+use self::graph::{Graph, Place};
 use self::tree::Tree;
 use super::Fault;
 use crate::workspace::{Package, Workspace};
@@ -41,23 +40,6 @@ pub(super) fn check(workspace: &Workspace) -> Result<Vec<Fault>> {
         faults.extend(faults_of(&graphs(workspace.root(), package)?));
     }
     Ok(faults)
-}
-
-/// Returns the cycles of every crate of the workspace as text.
-pub(super) fn describe(workspace: &Workspace) -> Result<String> {
-    let mut text = String::new();
-    for package in workspace.packages() {
-        let graphs = graphs(workspace.root(), package)?;
-        let cycles: Vec<Cycle> = graphs.iter().flat_map(Graph::cycles).collect();
-        writeln!(text, "{}: {} cycles", package.name, cycles.len())?;
-        for cycle in cycles {
-            writeln!(text, "  {cycle}")?;
-            for (user, used, places) in &cycle.uses {
-                writeln!(text, "    {user} uses {used}: {}", list(places))?;
-            }
-        }
-    }
-    Ok(text)
 }
 
 /// The graphs of a package's library and programs.

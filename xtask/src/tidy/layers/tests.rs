@@ -1,5 +1,6 @@
 use stack_tests::{rows, tree};
 
+use super::graph::Cycle;
 use super::*;
 
 /// The graph of a crate with these files; the first one is its root.

@@ -247,13 +247,11 @@ impl Tree {
 impl Module {
     fn add(&mut self, item: &Item) {
         self.named.extend(paths::of_item(item));
-        if let Item::Use(item) = item
-            && !paths::is_test(&item.attrs)
-        {
-            for import in paths::imports(item) {
+        if matches!(item, Item::Use(_)) {
+            for import in paths::all(item) {
                 match import.name {
-                    Some(name) => drop(self.imports.insert(name, import.named.path)),
-                    None => self.globs.push(import.named.path),
+                    Some(name) => drop(self.imports.insert(name, import.path)),
+                    None => self.globs.push(import.path),
                 }
             }
         }
