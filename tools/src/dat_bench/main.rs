@@ -9,8 +9,8 @@
 //! figure would show only the pacing. For the rows over virtual Ethernet the second process runs in
 //! a namespace of its own too.
 //!
-//! - `tool_args::bench` the command line and the cases that can be measured; `rows.rs` the cases
-//!   that are measured; `sweep.rs` the cases of a range of sizes
+//! - `tool_args::bench` the command line, the cases that can be measured, and those of the table;
+//!   `sweep.rs` the cases of a range of sizes
 //! - `session.rs` one wire; `measure.rs` rounds and medians; `report.rs` the table; `results.rs`
 //!   rows as JSON and CSV, `files.rs` the files with them; `progress.rs` the bar on a terminal
 //! - `hosts` measurements between two hosts; `laps.rs` the times of single operations
@@ -37,7 +37,6 @@ mod progress;
 mod raw;
 mod report;
 mod results;
-mod rows;
 mod sdp;
 mod second;
 mod session;
@@ -50,6 +49,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use tool_args::bench::case::{Case, Stack, Wire};
+use tool_args::bench::rows::{ALL, QUICK};
 use tool_args::bench::{Args, Contender};
 
 use crate::control::Channel;
@@ -133,7 +133,7 @@ fn sessions(rows: Vec<Case>) -> Vec<(Wire, Stack, Vec<Case>)> {
         .map(|case| (case.wire, case.contender(), vec![*case]));
     let mut sessions: Vec<(_, _, Vec<Case>)> = Vec::new();
     for contender in [Stack::Dat, Stack::Sdp] {
-        sessions.extend(Wire::ALL.map(|wire| of(wire, contender)));
+        sessions.extend(Wire::all().map(|wire| of(wire, contender)));
     }
     sessions.extend(alone);
     sessions.retain(|(_, _, rows)| !rows.is_empty());
@@ -159,8 +159,8 @@ fn rows(args: &Args) -> Result<Vec<Case>> {
     let mut rows = match (args.cases.is_empty(), args.quick) {
         _ if is_sweep => sweep::rows(args)?,
         (false, _) => args.cases.clone(),
-        (true, true) => rows::QUICK.to_vec(),
-        (true, false) => rows::ALL.to_vec(),
+        (true, true) => QUICK.to_vec(),
+        (true, false) => ALL.iter().map(|row| row.case).collect(),
     };
     if let Some(only) = args.only {
         let wanted = match only {

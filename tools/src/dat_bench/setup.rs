@@ -242,7 +242,7 @@ fn settings(wire: Wire, end: End) -> String {
 /// A registry file with an adapter for each wire, for processes at one end of the cables.
 fn write_dat_conf(end: End, congestion: Option<&str>) -> Result<NamedTempFile> {
     let cc = congestion.map_or_else(String::new, |name| format!(" cc={name}"));
-    write_registry(Wire::ALL.map(|wire| (adapter(wire), format!("{}{cc}", settings(wire, end)))))
+    write_registry(Wire::all().map(|wire| (adapter(wire), format!("{}{cc}", settings(wire, end)))))
 }
 
 /// A registry file of adapters of the software provider, each with its settings. The file is

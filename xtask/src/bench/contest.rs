@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tool_args::bench::spread::{Spread, figure};
 
-use super::target::Target;
+use tool_args::bench::rows::Target;
 
 /// The figures of one way, one per round, or the reason why there are none.
 pub(super) type Series<T = f64> = Result<Vec<T>, String>;

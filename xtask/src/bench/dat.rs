@@ -6,107 +6,15 @@ use std::thread::available_parallelism;
 
 use anyhow::{Context, Result};
 use stack_tests::{StackEnv, Stage};
+use tool_args::bench::case::Work;
+use tool_args::bench::rows::{ALL, Of, Row};
 
 use super::figures::BenchRow;
-use super::target::Target::{self, AtLeast, AtMost};
 use crate::workspace::Workspace;
-
-/// The value that a target bounds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Of {
-    /// The ratio to raw TCP.
-    Ratio,
-    /// The figure itself.
-    Figure,
-    /// The ratio to the figure of another case of the same run.
-    Case(&'static str),
-}
-use Of::{Figure, Ratio};
-
-/// Declares targets: the case, the value and the bound.
-macro_rules! targets {
-    ($($case:literal: $of:expr, $target:expr;)+) => { &[$(($case, $of, $target)),+] };
-}
-
-/// The targets by case. Rows without one show the cost of one mechanism of SDP, or are measured for
-/// comparison with another row.
-const TARGETS: &[(&str, Of, Target)] = targets! {
-    "send-ping:64:1": Ratio, AtMost(0.15);
-    "write-ping:64:1": Ratio, AtMost(0.15);
-    "blocked-ping:64:1": Ratio, AtMost(0.80);
-    "send:65536:16": Ratio, AtLeast(1.80);
-    "write:65536:16": Ratio, AtLeast(1.80);
-    "read:65536:16": Ratio, AtLeast(1.80);
-    "send:1048576:16": Ratio, AtLeast(1.20);
-    "write:1048576:16": Ratio, AtLeast(1.20);
-    "read:1048576:16": Ratio, AtLeast(1.20);
-    "write-unattended:65536:16": Ratio, AtLeast(1.00);
-    "read-unattended:65536:16": Ratio, AtLeast(1.00);
-    "send:64:64": Figure, AtLeast(10.0);
-    "write-unattended-ping:64:1": Ratio, AtMost(1.50);
-    "read-other-evd:8:1": Of::Case("read-ping:8:1"), AtMost(1.50);
-    "send-ping:64:1@tcp": Ratio, AtMost(1.08);
-    "send-ping:4096:1@tcp": Ratio, AtMost(1.10);
-    "send-ping:65536:1@tcp": Ratio, AtMost(1.02);
-    "write-ping:64:1@tcp": Ratio, AtMost(1.12);
-    "blocked-ping:64:1@tcp": Ratio, AtMost(1.06);
-    "send:4096:16@tcp": Ratio, AtLeast(2.5);
-    "send:65536:16@tcp": Ratio, AtLeast(1.15);
-    "write:65536:16@tcp": Ratio, AtLeast(1.15);
-    "read:65536:16@tcp": Ratio, AtLeast(1.05);
-    "send:1048576:16@tcp": Ratio, AtLeast(0.96);
-    "write:1048576:16@tcp": Ratio, AtLeast(0.96);
-    "read:1048576:16@tcp": Ratio, AtLeast(0.93);
-    "write-unattended:65536:16@tcp": Ratio, AtLeast(1.00);
-    "read-unattended:65536:16@tcp": Ratio, AtLeast(1.00);
-    "send:64:16@tcp": Figure, AtLeast(4.0);
-    "send:64:64@tcp": Figure, AtLeast(8.0);
-    "write-unattended-ping:64:1@tcp": Ratio, AtMost(1.50);
-    "read-other-evd:8:1@tcp": Of::Case("read-ping:8:1@tcp"), AtMost(1.50);
-    "send-ping:65536:1@no-crc": Ratio, AtMost(1.02);
-    "send:65536:16@no-crc": Ratio, AtLeast(1.15);
-    "write:65536:16@no-crc": Ratio, AtLeast(1.15);
-    "read:65536:16@no-crc": Ratio, AtLeast(1.05);
-    "send:1048576:16@no-crc": Ratio, AtLeast(0.96);
-    "write:1048576:16@no-crc": Ratio, AtLeast(0.96);
-    "read:1048576:16@no-crc": Ratio, AtLeast(0.93);
-    "send-ping:64:1@veth": Ratio, AtMost(1.08);
-    "send-ping:4096:1@veth": Ratio, AtMost(1.10);
-    "send:65536:16@veth": Ratio, AtLeast(1.00);
-    "write:65536:16@veth": Ratio, AtLeast(1.00);
-    "read:65536:16@veth": Ratio, AtLeast(0.95);
-    "send:1048576:16@veth": Ratio, AtLeast(0.96);
-    "write:1048576:16@veth": Ratio, AtLeast(0.96);
-    "read:1048576:16@veth": Ratio, AtLeast(0.93);
-    "send:65536:16@veth-segments": Ratio, AtLeast(0.65);
-    "send:1048576:16@veth-segments": Ratio, AtLeast(0.60);
-    "send:1048576:16@10g": Ratio, AtLeast(0.99);
-    "send-cost:1048576:16@10g": Ratio, AtMost(1.50);
-    "connect:1:16@tcp": Figure, AtLeast(15.0);
-    "connect:1:16": Of::Case("connect:1:16@tcp"), AtLeast(0.80);
-    "idle-ep:1:16@tcp": Figure, AtMost(8.0);
-    "idle-ep:1:16": Figure, AtMost(8.0);
-    "sdp-ping:64:1": Ratio, AtMost(0.40);
-    "sdp-blocked-ping:64:1": Ratio, AtMost(1.30);
-    "sdp-write:65536:1": Ratio, AtLeast(1.20);
-    "sdp-write:1048576:1": Ratio, AtLeast(1.10);
-    "sdp-copy:65536:1": Ratio, AtLeast(0.88);
-    "sdp-copy:1048576:1": Ratio, AtLeast(0.88);
-    "sdp-ping:64:1@tcp": Ratio, AtMost(1.30);
-    "sdp-blocked-ping:64:1@tcp": Ratio, AtMost(1.30);
-    "sdp-write:65536:1@tcp": Ratio, AtLeast(0.88);
-    "sdp-write:1048576:1@tcp": Ratio, AtLeast(0.88);
-    "sdp-copy:65536:1@tcp": Ratio, AtLeast(0.88);
-    "sdp-copy:1048576:1@tcp": Ratio, AtLeast(0.88);
-    "sdp-write:65536:1@no-crc": Ratio, AtLeast(0.88);
-    "sdp-write:1048576:1@no-crc": Ratio, AtLeast(0.75);
-    "sdp-write:65536:1@10g": Ratio, AtLeast(0.99);
-    "sdp-write:1048576:1@10g": Ratio, AtLeast(0.99);
-};
 
 /// The work whose target's program and provider need a processor each, in addition to the
 /// initiator's.
-const ON_THREE_PROCESSORS: &str = "write-unattended-ping";
+const ON_THREE_PROCESSORS: Work = Work::UnattendedPing;
 
 /// Measures the rows of one contender, which `dat-bench` prints, and prints a verdict on each
 /// target.
@@ -132,21 +40,24 @@ fn verdicts(file: &str, processors: usize) -> String {
     let rows = file.lines().filter_map(BenchRow::of);
     let rows: BTreeMap<String, BenchRow> = rows.map(|row| (row.case.clone(), row)).collect();
     let mut text = String::new();
-    for (case, of, target) in TARGETS {
-        if case.starts_with(ON_THREE_PROCESSORS) && processors < 3 {
+    for Row { case, target } in ALL {
+        let Some((of, target)) = target else { continue };
+        let Some(row) = rows.get(&case.to_string()) else {
+            continue;
+        };
+        if case.work == ON_THREE_PROCESSORS && processors < 3 {
             continue;
         }
-        let Some(row) = rows.get(*case) else {
-            continue;
-        };
         let (value, what) = match of {
-            Ratio => (row.ratio, String::new()),
-            Figure => (row.own, String::new()),
-            Of::Case(other) => {
-                let other_figure = rows.get(*other).map_or(f64::NAN, |other| other.own);
-                (row.own / other_figure, format!(" of {other}"))
+            Of::Ratio => (row.ratio, String::new()),
+            Of::Figure => (row.own, String::new()),
+            Of::To(other) => {
+                let others = rows.get(&other.to_string());
+                let others = others.map_or(f64::NAN, |other| other.own);
+                (row.own / others, format!(" of {other}"))
             }
         };
+        let case = case.to_string();
         let verdict = target.verdict(value);
         text += &format!("target: {case:<35} {value:>7.3} {verdict}{what}\n");
     }
@@ -156,28 +67,8 @@ fn verdicts(file: &str, processors: usize) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tool_args::bench::case::{Case, Unit};
 
     use super::*;
-
-    #[test]
-    fn each_target_is_for_one_case_and_suits_its_unit() {
-        for (index, (name, of, target)) in TARGETS.iter().enumerate() {
-            let case: Case = name.parse().unwrap();
-            assert_eq!(&case.to_string(), name);
-            assert!(TARGETS[..index].iter().all(|other| other.0 != *name));
-            let is_bound_above = matches!(target, AtMost(_));
-            assert_eq!(case.unit().is_less_better(), is_bound_above, "{name}");
-            match of {
-                Ratio => assert!(!matches!(case.unit(), Unit::MegaMessages), "{name}"),
-                Figure => {}
-                Of::Case(other) => {
-                    let other: Case = other.parse().unwrap();
-                    assert_eq!(other.unit(), case.unit(), "{name}");
-                }
-            }
-        }
-    }
 
     #[test]
     fn verdicts_are_on_the_rows_of_the_run() {

@@ -6,7 +6,7 @@
 //! - `peers` measures UCX, libfabric and perftest under `verbsrun` on the work of `dat-bench`.
 //! - `mpi.rs` measures Intel MPI over DAPL, over its TCP and over its shared memory.
 //! - `contest.rs` alternates between the ways to do the work of a row, and prints the table.
-//! - `figures.rs` reads the figures that other programs print; `target.rs` judges them.
+//! - `figures.rs` reads the figures that other programs print.
 
 mod contest;
 mod dat;
@@ -15,7 +15,6 @@ pub(crate) mod figures;
 mod mpi;
 mod peers;
 mod programs;
-mod target;
 
 use std::fs;
 use std::process::ExitCode;

@@ -11,9 +11,9 @@ use stack_tests::{CProgram, IA_NAME, IntelMpi, StackEnv, Stage};
 
 use super::contest::{self, Compared, Series, Table, rounds};
 use super::peers::cpus;
-use super::target::Target::{self, AtLeast, AtMost};
 use crate::install::{self, CC, PIP, PYTHON};
 use crate::workspace::Workspace;
+use tool_args::bench::rows::Target::{self, AtLeast, AtMost};
 
 /// A time far beyond the length of a run.
 const DEADLINE: Duration = Duration::from_secs(240);

@@ -280,65 +280,16 @@ impl Case {
             size if size >= 1 << 10 => format!("{} KiB", size >> 10),
             size => format!("{size} B"),
         };
-        match self.work {
-            Work::SendPing => format!("{size} send ping-pong"),
-            Work::WritePing => format!("{size} RDMA write ping-pong"),
-            Work::ReadPing => format!("{size} RDMA read, one at a time"),
-            Work::BlockedPing => format!("{size} send ping-pong, blocking"),
-            Work::StreamSend => format!("{size} send, {} queued", self.depth),
-            Work::StreamWrite => format!("{size} RDMA write, {} queued", self.depth),
-            Work::StreamRead => format!("{size} RDMA read, {} queued", self.depth),
-            Work::UnattendedWrite => format!("{size} RDMA write, target idle, {}", self.depth),
-            Work::UnattendedRead => format!("{size} RDMA read, target idle, {}", self.depth),
-            Work::UnattendedPing => format!("{size} write, target polls memory"),
-            Work::ReadOtherEvd => format!("{size} read, target polls other EVD"),
-            Work::SendCost => format!("{size} send, {} queued, CPU time", self.depth),
-            Work::Connect => format!("connections, {} under way", self.depth),
-            Work::IdleEndpoints => "memory of an idle connected EP".into(),
-            Work::SdpPing => format!("{size} SDP ping-pong"),
-            Work::SdpBlockedPing => format!("{size} SDP ping-pong, blocking"),
-            Work::SdpWrite(mechanism) => format!("{size} SDP writes{}", mechanism.suffix()),
-            Work::Bidirectional(operation) => {
-                format!("{size} {}, both ways, {}", operation.title(), self.depth)
-            }
-        }
-    }
-}
-
-impl Mechanism {
-    /// The end of a case's title.
-    const fn suffix(self) -> &'static str {
-        match self {
-            Self::Chosen => "",
-            Self::Copied => ", copied",
-            Self::Registered => ", registered",
-            Self::Read => ", by RDMA Read",
-            Self::Written => ", by RDMA Write",
-        }
-    }
-}
-
-impl Operation {
-    /// The name in a case's title.
-    const fn title(self) -> &'static str {
-        match self {
-            Self::Send => "send",
-            Self::Write => "RDMA write",
-            Self::Read => "RDMA read",
-        }
+        let title = self.work.row().2.replace("{size}", &size);
+        title.replace("{depth}", &self.depth.to_string())
     }
 }
 
 impl Stack {
     /// The text that names this stack in the table.
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::Raw => "raw TCP",
-            Self::RawBatch => "writev",
-            Self::Framed => "framed",
-            Self::Dat => "DAT",
-            Self::Sdp => "SDP",
-        }
+    pub fn title(self) -> &'static str {
+        let found = STACKS.iter().find(|(stack, ..)| *stack == self);
+        found.map_or("", |(_, _, title)| title)
     }
 }
 
@@ -364,81 +315,84 @@ impl Unit {
     }
 }
 
-pub(super) const WORK_NAMES: [(Work, &str); 24] = [
-    (Work::SendPing, "send-ping"),
-    (Work::WritePing, "write-ping"),
-    (Work::ReadPing, "read-ping"),
-    (Work::BlockedPing, "blocked-ping"),
-    (Work::StreamSend, "send"),
-    (Work::StreamWrite, "write"),
-    (Work::StreamRead, "read"),
-    (Work::UnattendedWrite, "write-unattended"),
-    (Work::UnattendedRead, "read-unattended"),
-    (Work::UnattendedPing, "write-unattended-ping"),
-    (Work::ReadOtherEvd, "read-other-evd"),
-    (Work::SendCost, "send-cost"),
-    (Work::Connect, "connect"),
-    (Work::IdleEndpoints, "idle-ep"),
-    (Work::SdpPing, "sdp-ping"),
-    (Work::SdpBlockedPing, "sdp-blocked-ping"),
-    (Work::SdpWrite(Mechanism::Chosen), "sdp-write"),
-    (Work::SdpWrite(Mechanism::Copied), "sdp-copy"),
-    (Work::SdpWrite(Mechanism::Registered), "sdp-registered"),
-    (Work::SdpWrite(Mechanism::Read), "sdp-rdma-read"),
-    (Work::SdpWrite(Mechanism::Written), "sdp-rdma-write"),
-    (Work::Bidirectional(Operation::Send), "send-bidirectional"),
-    (Work::Bidirectional(Operation::Write), "write-bidirectional"),
-    (Work::Bidirectional(Operation::Read), "read-bidirectional"),
-];
+/// Declares a table of values with their names and titles.
+macro_rules! table {
+    ($($value:expr, $name:literal, $title:literal;)+) => { [$(($value, $name, $title)),+] };
+}
+
+/// Works with their names, the first words of cases, and their titles in the table.
+pub(super) const WORKS: [(Work, &str, &str); 24] = table! {
+    Work::SendPing, "send-ping", "{size} send ping-pong";
+    Work::WritePing, "write-ping", "{size} RDMA write ping-pong";
+    Work::ReadPing, "read-ping", "{size} RDMA read, one at a time";
+    Work::BlockedPing, "blocked-ping", "{size} send ping-pong, blocking";
+    Work::StreamSend, "send", "{size} send, {depth} queued";
+    Work::StreamWrite, "write", "{size} RDMA write, {depth} queued";
+    Work::StreamRead, "read", "{size} RDMA read, {depth} queued";
+    Work::UnattendedWrite, "write-unattended", "{size} RDMA write, target idle, {depth}";
+    Work::UnattendedRead, "read-unattended", "{size} RDMA read, target idle, {depth}";
+    Work::UnattendedPing, "write-unattended-ping", "{size} write, target polls memory";
+    Work::ReadOtherEvd, "read-other-evd", "{size} read, target polls other EVD";
+    Work::SendCost, "send-cost", "{size} send, {depth} queued, CPU time";
+    Work::Connect, "connect", "connections, {depth} under way";
+    Work::IdleEndpoints, "idle-ep", "memory of an idle connected EP";
+    Work::SdpPing, "sdp-ping", "{size} SDP ping-pong";
+    Work::SdpBlockedPing, "sdp-blocked-ping", "{size} SDP ping-pong, blocking";
+    Work::SdpWrite(Mechanism::Chosen), "sdp-write", "{size} SDP writes";
+    Work::SdpWrite(Mechanism::Copied), "sdp-copy", "{size} SDP writes, copied";
+    Work::SdpWrite(Mechanism::Registered), "sdp-registered", "{size} SDP writes, registered";
+    Work::SdpWrite(Mechanism::Read), "sdp-rdma-read", "{size} SDP writes, by RDMA Read";
+    Work::SdpWrite(Mechanism::Written), "sdp-rdma-write", "{size} SDP writes, by RDMA Write";
+    Work::Bidirectional(Operation::Send), "send-bidirectional", "{size} send, both ways, {depth}";
+    Work::Bidirectional(Operation::Write), "write-bidirectional",
+        "{size} RDMA write, both ways, {depth}";
+    Work::Bidirectional(Operation::Read), "read-bidirectional",
+        "{size} RDMA read, both ways, {depth}";
+};
 
 impl Work {
     /// The first word of a case.
     pub fn name(self) -> &'static str {
-        WORK_NAMES
-            .iter()
-            .find(|(work, _)| *work == self)
-            .map_or("", |(_, name)| name)
+        self.row().1
+    }
+
+    fn row(self) -> (Self, &'static str, &'static str) {
+        let found = WORKS.into_iter().find(|(work, ..)| *work == self);
+        found.unwrap_or((self, "", ""))
     }
 }
 
+/// Places with their names, the words after the `@` of cases, and the lines above their rows.
+const WIRES: [(Wire, &str, &str); 7] = table! {
+    Wire::Local, "local", "loopback, shared memory (local=on)";
+    Wire::Tcp, "tcp", "loopback, TCP (local=off)";
+    Wire::TcpNoCrc, "no-crc", "loopback, TCP, no CRC (local=off crc=off)";
+    Wire::Veth, "veth", "veth pair, MTU 1500";
+    Wire::VethSegments, "veth-segments",
+        "veth pair, MTU 1500, one FPDU a segment (as to other implementations)";
+    Wire::Shaped, "10g", "veth pair, MTU 1500, behind 10 Gbit/s (tbf); both ends sleep";
+    Wire::Network, "network", "network between two hosts";
+};
+
 impl Wire {
     /// All wires, in the order of the table.
-    pub const ALL: [Self; 7] = [
-        Self::Local,
-        Self::Tcp,
-        Self::TcpNoCrc,
-        Self::Veth,
-        Self::VethSegments,
-        Self::Shaped,
-        Self::Network,
-    ];
+    pub fn all() -> [Self; WIRES.len()] {
+        WIRES.map(|(wire, ..)| wire)
+    }
 
     /// The word after the `@` of a case.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Tcp => "tcp",
-            Self::TcpNoCrc => "no-crc",
-            Self::Veth => "veth",
-            Self::VethSegments => "veth-segments",
-            Self::Shaped => "10g",
-            Self::Network => "network",
-        }
+    pub fn name(self) -> &'static str {
+        self.row().1
     }
 
     /// The line above the rows of a place.
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::Local => "loopback, shared memory (local=on)",
-            Self::Tcp => "loopback, TCP (local=off)",
-            Self::TcpNoCrc => "loopback, TCP, no CRC (local=off crc=off)",
-            Self::Veth => "veth pair, MTU 1500",
-            Self::VethSegments => {
-                "veth pair, MTU 1500, one FPDU a segment (as to other implementations)"
-            }
-            Self::Shaped => "veth pair, MTU 1500, behind 10 Gbit/s (tbf); both ends sleep",
-            Self::Network => "network between two hosts",
-        }
+    pub fn title(self) -> &'static str {
+        self.row().2
+    }
+
+    fn row(self) -> (Self, &'static str, &'static str) {
+        let found = WIRES.into_iter().find(|(wire, ..)| *wire == self);
+        found.unwrap_or((self, "", ""))
     }
 }
 
@@ -456,9 +410,9 @@ impl FromStr for Wire {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        let mut all = Self::ALL.into_iter();
-        all.find(|wire| wire.name() == name)
-            .with_context(|| format!("unknown place {name:?}"))
+        let found = WIRES.iter().find(|(_, known, _)| *known == name);
+        let (wire, ..) = found.with_context(|| format!("unknown place {name:?}"))?;
+        Ok(*wire)
     }
 }
 
@@ -476,9 +430,9 @@ impl FromStr for Case {
         else {
             bail!("a case is work:bytes:depth or work:bytes:depth@place, not {text:?}");
         };
-        let (work, _) = WORK_NAMES
+        let (work, ..) = WORKS
             .into_iter()
-            .find(|(_, known)| *known == name)
+            .find(|(_, known, _)| *known == name)
             .with_context(|| format!("unknown work {name:?}"))?;
         let case = Self::new(work, size.parse()?, depth.parse()?, wire);
         if case.size == 0 || case.size > SIZE_MAX || !(1..=256).contains(&case.depth) {
@@ -488,18 +442,19 @@ impl FromStr for Case {
     }
 }
 
-const STACK_NAMES: [(Stack, &str); 5] = [
-    (Stack::Raw, "raw"),
-    (Stack::RawBatch, "raw-batch"),
-    (Stack::Framed, "framed"),
-    (Stack::Dat, "dat"),
-    (Stack::Sdp, "sdp"),
-];
+/// Stacks with their names, and their titles in the table.
+const STACKS: [(Stack, &str, &str); 5] = table! {
+    Stack::Raw, "raw", "raw TCP";
+    Stack::RawBatch, "raw-batch", "writev";
+    Stack::Framed, "framed", "framed";
+    Stack::Dat, "dat", "DAT";
+    Stack::Sdp, "sdp", "SDP";
+};
 
 impl fmt::Display for Stack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let found = STACK_NAMES.iter().find(|(stack, _)| stack == self);
-        f.write_str(found.map_or("", |(_, name)| name))
+        let found = STACKS.iter().find(|(stack, ..)| stack == self);
+        f.write_str(found.map_or("", |(_, name, _)| name))
     }
 }
 
@@ -507,8 +462,8 @@ impl FromStr for Stack {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let found = STACK_NAMES.iter().find(|(_, name)| *name == text);
-        let (stack, _) = found.with_context(|| format!("unknown stack {text:?}"))?;
+        let found = STACKS.iter().find(|(_, name, _)| *name == text);
+        let (stack, ..) = found.with_context(|| format!("unknown stack {text:?}"))?;
         Ok(*stack)
     }
 }
@@ -519,8 +474,8 @@ mod tests {
 
     #[test]
     fn every_case_keeps_its_name_across_the_processes() {
-        for (work, _) in WORK_NAMES {
-            for wire in Wire::ALL {
+        for (work, ..) in WORKS {
+            for wire in Wire::all() {
                 let case = Case::new(work, 4096, 16, wire);
                 assert_eq!(case.to_string().parse::<Case>().unwrap(), case);
             }
@@ -536,7 +491,7 @@ mod tests {
 
     #[test]
     fn titles_fit_into_their_column() {
-        for (work, _) in WORK_NAMES {
+        for (work, ..) in WORKS {
             let title = Case::new(work, 64 << 10, 16, Wire::Local).title();
             assert!(title.len() <= 35, "{title}");
         }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 
 pub mod case;
+pub mod rows;
 pub mod spread;
 
 use self::case::{Case, Wire};
@@ -129,11 +130,11 @@ mod tests {
         let widest = help.lines().map(|line| line.chars().count()).max();
         assert!(help.lines().count() <= SCREEN.0, "{help}");
         assert!(widest.is_some_and(|width| width <= SCREEN.1), "{help}");
-        for name in case::WORK_NAMES.map(|(_, name)| name) {
+        for name in case::WORKS.map(|(_, name, _)| name) {
             assert!(help.contains(name), "{name}");
         }
         assert!(Args::try_parse_from(["dat-bench", "--rounds", "0"]).is_err());
-        for place in Wire::ALL {
+        for place in Wire::all() {
             assert!(help.contains(place.name()), "{}", place.name());
         }
     }

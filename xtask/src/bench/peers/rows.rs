@@ -4,7 +4,7 @@ use tool_args::bench::case::Wire::Local;
 use tool_args::bench::case::Work::{SendPing, StreamRead, StreamSend, StreamWrite, WritePing};
 use tool_args::bench::case::{Case, Work};
 
-use crate::bench::target::Target::{self, AtLeast, AtMost};
+use tool_args::bench::rows::Target::{self, AtLeast, AtMost};
 
 /// Another implementation that moves messages between two processes, and its transports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::work::Work::{
 use super::work::{Processors, Way, Work};
 use crate::bench::contest::Compared;
 use crate::bench::ends::Waiting;
-use crate::bench::target::Target::{self, AtLeast, AtMost};
+use tool_args::bench::rows::Target::{self, AtLeast, AtMost};
 
 /// A kind of work, done without `opsrun` and in another way.
 pub(super) struct Row {
