@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
+use elf::ElfStream;
+use elf::abi::PT_INTERP;
+use elf::endian::AnyEndian;
+use elf::file::Class;
 use stack_tests::Finished;
 
 use crate::job::Job;
@@ -57,23 +61,12 @@ impl Need {
 /// Returns true if the file is a program for 64 bits that names no interpreter (`PT_INTERP` in
 /// elf(5)).
 fn is_static(file: &Path) -> bool {
-    let Ok(elf) = std::fs::read(file) else {
-        return false;
-    };
-    let number = |at: usize, len: usize| {
-        let bytes = elf.get(at..)?.get(..len)?;
-        let digits = bytes.iter().rev();
-        Some(digits.fold(0_usize, |all, byte| all << 8 | usize::from(*byte)))
-    };
-    let headers = || Some((number(32, 8)?, number(54, 2)?, number(56, 2)?));
-    let Some((begin, len, count)) = headers().filter(|_| elf.starts_with(b"\x7fELF\x02\x01"))
-    else {
-        return false;
-    };
-    (0..count).all(|header| {
-        let at = header.checked_mul(len).and_then(|at| at.checked_add(begin));
-        at.and_then(|at| number(at, 4))
-            .is_some_and(|kind| kind != 3)
+    let elf = std::fs::File::open(file)
+        .ok()
+        .map(ElfStream::<AnyEndian, _>::open_stream);
+    elf.and_then(Result::ok).is_some_and(|elf| {
+        let has_loader = elf.segments().iter().any(|it| it.p_type == PT_INTERP);
+        elf.ehdr.class == Class::ELF64 && !has_loader
     })
 }
 
@@ -267,7 +260,8 @@ mod tests {
         let [one, other] = ["static", "text"].map(|name| dir.path().join(name));
         // One program header, of type PT_LOAD, directly behind the file's header.
         let mut elf = vec![0; 64 + 56];
-        elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        elf[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        elf[20] = 1;
         (elf[32], elf[54], elf[56], elf[64]) = (64, 56, 1, 1);
         std::fs::write(&one, &elf).unwrap();
         std::fs::write(&other, "#!/bin/sh\n").unwrap();

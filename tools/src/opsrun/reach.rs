@@ -7,10 +7,14 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use elf::ElfStream;
+use elf::abi::PT_INTERP;
+use elf::endian::AnyEndian;
+use elf::file::Class;
 use rustix::fs::{StatVfsMountFlags, fgetxattr, fstatvfs};
 use rustix::process::{getgid, getuid};
 use rustix::thread::no_new_privs;
@@ -132,82 +136,30 @@ fn raised_privileges(file: &File) -> Option<&'static str> {
 
 /// The parts of an ELF file that decide which loader loads it.
 struct Image {
-    /// The class, the byte order and the machine.
-    machine: [u8; 4],
+    machine: (Class, AnyEndian, u16),
     /// The path of the loader; `None` for a statically linked program.
     loader: Option<PathBuf>,
 }
 
-/// The places of words in the headers of ELF, in bytes.
-struct Layout {
-    table: usize,
-    entry_len: usize,
-    count: usize,
-    offset: usize,
-    len: usize,
-    word: usize,
-}
-
-const LAYOUT_32: Layout = Layout {
-    table: 28,
-    entry_len: 42,
-    count: 44,
-    offset: 4,
-    len: 16,
-    word: 4,
-};
-
-const LAYOUT_64: Layout = Layout {
-    table: 32,
-    entry_len: 54,
-    count: 56,
-    offset: 8,
-    len: 32,
-    word: 8,
-};
-
 impl Image {
     /// Reads the headers. `None`: the file is no ELF file.
     fn read(file: &File) -> io::Result<Option<Self>> {
-        const HEADER_LEN: usize = 64;
-        const ENTRY_LEN: usize = 56;
-        const PT_INTERP: u64 = 3;
         const LOADER_MAX: u64 = 4096;
-        let mut header = [0; HEADER_LEN];
-        let len = file.read_at(&mut header, 0)?;
-        if len < HEADER_LEN || !header.starts_with(b"\x7fELF") {
+        let Ok(elf) = ElfStream::<AnyEndian, _>::open_stream(file) else {
             return Ok(None);
-        }
-        let layout = if header[4] == 1 { LAYOUT_32 } else { LAYOUT_64 };
-        let number = |bytes: &[u8], at: usize, len: usize| {
-            let bytes = bytes[at..at + len].iter();
-            let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
-            match header[5] == 2 {
-                true => bytes.fold(0, add),
-                false => bytes.rev().fold(0, add),
-            }
         };
-        let [table, entry_len, count] = [
-            number(&header, layout.table, layout.word),
-            number(&header, layout.entry_len, 2),
-            number(&header, layout.count, 2),
-        ];
+        let mut segments = elf.segments().iter();
         let mut loader = None;
-        for index in 0..count {
-            let mut entry = [0; ENTRY_LEN];
-            if file.read_at(&mut entry, table.saturating_add(index * entry_len))? == 0 {
-                break;
-            }
-            if number(&entry, 0, 4) == PT_INTERP {
-                let len = number(&entry, layout.len, layout.word).min(LOADER_MAX);
-                let mut path = vec![0; usize::try_from(len).unwrap_or(0)];
-                file.read_exact_at(&mut path, number(&entry, layout.offset, layout.word))?;
-                path.retain(|byte| *byte != 0);
-                loader = Some(PathBuf::from(OsString::from(OsStr::from_bytes(&path))));
-            }
+        if let Some(segment) = segments.find(|segment| segment.p_type == PT_INTERP) {
+            let len = segment.p_filesz.min(LOADER_MAX);
+            let mut path = vec![0; usize::try_from(len).unwrap_or(0)];
+            file.read_exact_at(&mut path, segment.p_offset)?;
+            path.retain(|byte| *byte != 0);
+            loader = Some(PathBuf::from(OsString::from_vec(path)));
         }
+        let header = &elf.ehdr;
         Ok(Some(Self {
-            machine: [header[4], header[5], header[18], header[19]],
+            machine: (header.class, header.endianness, header.e_machine),
             loader,
         }))
     }
