@@ -103,7 +103,7 @@ impl From<Resource> for DatError {
             Resource::QueuePair => DAT_RESOURCE_TEP,
             Resource::CompletionQueue => DAT_RESOURCE_TEVD,
             Resource::SharedReceiveQueue => DAT_RESOURCE_SRQ,
-            Resource::Descriptor | Resource::Port => DAT_RESOURCE_DEVICE,
+            Resource::Descriptor | Resource::Port | Resource::Policy => DAT_RESOURCE_DEVICE,
         })
     }
 }

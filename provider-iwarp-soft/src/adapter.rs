@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::conn::offer_listener::OfferListener;
 use crate::engine::Engine;
 use crate::memory::MemoryTable;
+use crate::policing::Police;
 use crate::progress::Progress;
 use crate::progress::event_order::EventOrder;
 
@@ -39,6 +40,7 @@ pub(crate) struct Shared {
     /// `dtestsrq` assumes.
     pub(crate) last_receives: UpcallQueue<Box<dyn Fn() + Send>>,
     pub(crate) offer_listener: OfferListener,
+    pub(crate) police: Police,
     next_pd: AtomicU32,
     qps: AtomicU32,
 }
@@ -55,6 +57,7 @@ impl Shared {
             event_order: EventOrder::default(),
             last_receives: UpcallQueue::default(),
             offer_listener: OfferListener::new(engine.clone(), config.local_dir.clone()),
+            police: Police::read(),
             engine,
             config,
             upcall,

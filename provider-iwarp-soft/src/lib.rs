@@ -13,6 +13,7 @@
 //! | `progress` | the descriptors to sleep on, and which thread makes progress |
 //! | `exiting` | the end of the process, which waits until peers have received what was sent |
 //! | `socket` | own sockets and consumers' sockets |
+//! | `policing` | limits of the administrator |
 //! | `half_open` | connections that have not sent their first message |
 //! | `engine` | the thread that does all work outside consumers' calls, its poller and timers |
 //! | `config`, `pool`, `tally` | utilities of the other modules |
@@ -48,6 +49,7 @@ mod half_open;
 mod lingering;
 mod memory;
 mod objects;
+mod policing;
 mod pool;
 mod progress;
 mod qp;

@@ -19,6 +19,8 @@ pub enum Resource {
     Descriptor,
     /// Local ports for connections to one service.
     Port,
+    /// The share that the administrator allows.
+    Policy,
     /// Work request slots of one queue.
     WorkRequest,
 }

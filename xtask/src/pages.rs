@@ -55,6 +55,7 @@ pub(crate) fn all(docs: &Path, headers: &Path) -> Result<Vec<Page>> {
         ("itapi", 3),
         ("sdp_dat", 3),
         ("dat.conf", 5),
+        ("dat-limits.conf", 5),
         ("ops.conf", 5),
         ("dat-rs", 7),
     ];

@@ -1,6 +1,6 @@
 //! The registry file of DAT, `dat.conf`: the choice of the file ([`Source`]), and its grammar
 //! ([`parse`]). `libdat2.so.2` reads the file to load providers; the offload protocol switch reads
-//! it to choose adapters.
+//! it to choose adapters. [`limits`] reads the administrator's limits of shared resources.
 //!
 //! Each line is one entry of eight fields, separated by blanks or tabs:
 //!
@@ -17,6 +17,7 @@
 
 mod diagnostic;
 mod lexer;
+pub mod limits;
 mod source;
 
 pub use diagnostic::{Diagnostic, Field, Reason};

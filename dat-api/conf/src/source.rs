@@ -40,7 +40,7 @@ impl Source {
     pub fn of_process() -> Self {
         Self::choose(
             host::environment::variable("DAT_OVERRIDE"),
-            &default_paths(),
+            &default_paths("dat.conf"),
         )
     }
 
@@ -72,24 +72,24 @@ impl Source {
     }
 }
 
-fn is_absent(error: &io::Error) -> bool {
+pub(crate) fn is_absent(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
     )
 }
 
-/// Returns `dat.conf` of the directory that the build names in `DAT2_SYSCONFDIR`, if any, then of
+/// Returns the file of the directory that the build names in `DAT2_SYSCONFDIR`, if any, then of
 /// `/etc`.
-fn default_paths() -> Vec<PathBuf> {
+pub(crate) fn default_paths(file: &str) -> Vec<PathBuf> {
     let directories = option_env!("DAT2_SYSCONFDIR").into_iter().chain(["/etc"]);
     directories
-        .map(|directory| Path::new(directory).join("dat.conf"))
+        .map(|directory| Path::new(directory).join(file))
         .collect()
 }
 
 /// Reads a file, but neither waits for a pipe without a writer nor reads an endless device.
-fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
     if path.as_os_str() == OsStr::new("") {
         return Err(io::Error::new(
             io::ErrorKind::NotFound,

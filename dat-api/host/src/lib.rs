@@ -14,8 +14,10 @@
 //! | [`peer`] | the process at the other end of a Unix socket |
 //! | [`readiness`] | the state that `poll` should report for a socket |
 //! | [`reserve`] | an allocator with a reserve, so that a lack of memory does not end the program |
+//! | [`slots`] | numbered slots that the processes of a user share |
 //! | [`stand_in`] | a descriptor for the program, whose readiness the library controls |
 //! | [`threads`] | threads of the library, which receive none of the program's signals |
+//! | [`user`] | names of users |
 
 pub mod adaptive_spin;
 pub mod clock;
@@ -29,5 +31,7 @@ pub mod netlink;
 pub mod peer;
 pub mod readiness;
 pub mod reserve;
+pub mod slots;
 pub mod stand_in;
 pub mod threads;
+pub mod user;

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, RawFd};
 use std::sync::Arc;
 
+use dat_conf::limits::Resource as Limited;
 use host::threads::catch_panic;
 use iwarp_proto::mpa::Negotiated;
 use iwarp_proto::wire::fpdu;
@@ -61,7 +62,9 @@ impl Qp {
     ) -> Result<Box<ConnectAttempt>, RnicError> {
         let source = Arc::new(AttemptSource { qp: self.clone() });
         let engine = self.shared.engine.clone();
-        ConnectAttempt::new(engine, source, &self.shared.config, &self.attr, params)
+        let permit = self.shared.police.permit(Limited::Connections)?;
+        let settings = &self.shared.config;
+        ConnectAttempt::new(engine, source, permit, settings, &self.attr, params)
     }
 
     /// Called on the engine's thread when the socket is ready or the deadline has passed.

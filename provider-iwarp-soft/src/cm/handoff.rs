@@ -52,6 +52,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use dat_conf::limits::Resource as Limited;
 use host::locks::lock;
 use rnic::socket::NotInherited;
 use rnic::{Resource, RnicError};
@@ -393,7 +394,10 @@ impl Offer {
         let is_routed = io::local_address(&socket).is_some_and(|local| config.routes(local));
         match RequestFrame::parse(config, frame) {
             Some(frame) if is_connected && is_routed && listener.is_open() => {
-                Ok((Socket::own(socket), frame))
+                let permit = listener.shared.police.permit(Limited::HalfOpen);
+                let socket = Socket::own(socket);
+                socket.hold(permit.map_err(|_| SCARCE)?);
+                Ok((socket, frame))
             }
             _ => Err(UNFIT),
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use dat_conf::limits::Resource as Limited;
 use host::locks::IgnorePoison as _;
 use iwarp_proto::mpa::Progress;
 use rnic::{ListenToken, Resource, RnicError};
@@ -17,14 +18,15 @@ use crate::adapter::Shared;
 use crate::engine::io::{self, Received};
 use crate::engine::{Interest, Key, NotWatched, Source, deadline_after};
 use crate::half_open::{HalfOpen, Room};
+use crate::policing::Permit;
 use crate::socket::Socket;
 use crate::startup::{STARTUP_MAX, own_socket, pieces_pause, responder};
 use rnic::socket::NotInherited;
 
 /// Maximum number of connections that the kernel queues for the listener.
 const BACKLOG: i32 = 1024;
-/// The pause of a listener that found no descriptor for a connection, or whose socket the engine
-/// cannot watch.
+/// The pause of a listener that found no descriptor for a connection, no permit, or whose socket
+/// the engine cannot watch.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum number of connections accepted in one pass.
 const ACCEPTS_MAX: usize = 64;
@@ -39,6 +41,7 @@ pub(crate) struct Listener {
     pub(super) token: ListenToken,
     is_open: AtomicBool,
     half_open: HalfOpen<Inbound>,
+    _permit: Permit,
 }
 
 impl Listener {
@@ -48,6 +51,7 @@ impl Listener {
         port: u16,
         token: ListenToken,
     ) -> Result<(Arc<Self>, u16), RnicError> {
+        let permit = shared.police.permit(Limited::Services)?;
         let address = shared.config.socket_address(port);
         let socket = own_socket(&shared.config, &address).map_err(listen_error)?;
         sockopt::set_socket_reuseaddr(&socket, true).map_err(listen_error)?;
@@ -64,6 +68,7 @@ impl Listener {
             token,
             is_open: AtomicBool::new(true),
             half_open: HalfOpen::new(),
+            _permit: permit,
         });
         shared.engine.enlist(listener.key, listener.clone())?;
         if let Err(error) =
@@ -101,24 +106,36 @@ impl Listener {
                 Room::InsteadOf(oldest) => oldest.evict(),
                 Room::At(at) => return self.shared.engine.set_deadline(self.key, Some(at)),
             }
+            let permit = match self.shared.police.permit(Limited::HalfOpen) {
+                Ok(permit) => permit,
+                Err(_) if !io::is_readable(self.socket.as_fd()) => break,
+                Err(_) if self.evict_oldest() => continue,
+                // Another service or process may end one of its connections.
+                Err(_) => return self.pause(),
+            };
             match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => Inbound::start(self, Socket::own(socket)),
+                Ok(socket) => Inbound::start(self, Socket::own(socket), permit),
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(Errno::MFILE | Errno::NFILE) if self.evict_oldest() => {}
                 Err(error) => {
                     // The connection stays in the backlog, so the socket stays readable.
                     tracing::warn!(%error, "accept failed");
-                    let again = Instant::now() + ACCEPT_PAUSE;
-                    return self.shared.engine.set_deadline(self.key, Some(again));
+                    return self.pause();
                 }
             }
         }
         self.arm();
     }
 
-    /// Closes the oldest connection that has been silent for long, because there is no descriptor
-    /// for a new one. Returns false if there is none.
+    /// Accepts no connection for a while.
+    fn pause(&self) {
+        let again = Instant::now() + ACCEPT_PAUSE;
+        self.shared.engine.set_deadline(self.key, Some(again));
+    }
+
+    /// Closes the oldest connection that has been silent for long, because a new one lacks a
+    /// descriptor or a permit. Returns false if there is none.
     fn evict_oldest(&self) -> bool {
         match self.half_open.oldest(self.shared.config.half_open_grace) {
             Some(Room::InsteadOf(oldest)) => {
@@ -137,7 +154,7 @@ impl Listener {
                 .rearm(self.key, self.socket.as_fd(), Interest::Readable)
                 .is_err()
         {
-            engine.set_deadline(self.key, Some(Instant::now() + ACCEPT_PAUSE));
+            self.pause();
         }
     }
 }
@@ -192,7 +209,8 @@ enum Peeked {
 }
 
 impl Inbound {
-    fn start(listener: &Arc<Listener>, socket: Socket) {
+    fn start(listener: &Arc<Listener>, socket: Socket, permit: Permit) {
+        socket.hold(permit);
         let shared = &listener.shared;
         let deadline = deadline_after(shared.config.request_timeout);
         let origin = Origin::Listener(listener.clone());

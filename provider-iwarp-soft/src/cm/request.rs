@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dat_conf::limits::Resource as Limited;
 use iwarp_proto::mpa::{AcceptParams as Depths, Progress, RequestInfo, StartupError};
 use iwarp_proto::wire::mpa::StartupFrame;
 use iwarp_proto::{Role, mpa::Negotiated};
@@ -133,9 +134,11 @@ impl SoftRequest {
                 }
                 StartupError::MarkersRequired => RnicError::NotSupported("MPA markers"),
             })?;
+        let permit = self.shared.police.permit(Limited::Connections)?;
         let Some(socket) = self.socket.take() else {
             return Err(RnicError::InvalidState("the request has been answered"));
         };
+        socket.hold(permit);
         let weak = Arc::downgrade(qp);
         self.shared.event_order.on_reply(weak);
         let mut effects = Effects::default();

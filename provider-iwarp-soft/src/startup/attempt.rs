@@ -30,6 +30,7 @@ use crate::config::Config;
 use crate::engine::io::{self, Sent, is_out_of_reach};
 use crate::engine::{Engine, Interest, Key, Source, deadline_after};
 use crate::lingering::LingeringSocket;
+use crate::policing::Permit;
 use crate::socket::Socket;
 use rnic::ConnectionEvent;
 
@@ -58,6 +59,8 @@ pub(crate) struct ConnectAttempt {
     was_refused: bool,
     /// The number of times that an incomplete Reply was checked.
     checks: u32,
+    /// `None` once the connection is established.
+    permit: Option<Permit>,
 }
 
 #[derive(Debug)]
@@ -91,6 +94,7 @@ impl ConnectAttempt {
     pub(crate) fn new(
         engine: Arc<Engine>,
         source: Arc<dyn Source>,
+        permit: Permit,
         settings: &Config,
         attr: &QpAttr,
         params: &ConnectParams<'_>,
@@ -125,6 +129,7 @@ impl ConnectAttempt {
             phase: Phase::Backoff,
             was_refused: false,
             checks: 0,
+            permit: Some(permit),
         }))
     }
 
@@ -302,11 +307,16 @@ impl ConnectAttempt {
             return Step::Fail(ConnectionEvent::NonPeerRejected);
         }
         match outcome {
-            ReplyOutcome::Accepted { negotiated, .. } => Step::Connected {
-                socket,
-                negotiated,
-                private_data,
-            },
+            ReplyOutcome::Accepted { negotiated, .. } => {
+                if let Some(permit) = self.permit.take() {
+                    socket.hold(permit);
+                }
+                Step::Connected {
+                    socket,
+                    negotiated,
+                    private_data,
+                }
+            }
             ReplyOutcome::Rejected { peer } => {
                 // RFC 6581 section 9.1 requires that the consumer is informed, but DAT's event has
                 // no field for IRD and ORD.

@@ -9,6 +9,7 @@
 //! - `loader.rs` the registry library that programs load
 //! - `devices.rs` RDMA devices, their files and their lines
 //! - `limits.rs` resource limits
+//! - `policing.rs` limits of the administrator
 //! - `memory.rs` shared memory between processes
 //! - `processes.rs` the permission to read the memory of another process
 //! - `host_name.rs` name resolution
@@ -21,6 +22,7 @@ mod item;
 mod limits;
 mod loader;
 mod memory;
+mod policing;
 mod port;
 mod processes;
 mod registry;
@@ -78,6 +80,7 @@ fn items(args: &Args) -> Vec<Item> {
     let devices = devices::read(&host);
     items.extend(devices::items(&host, &devices, registry.lines()));
     items.extend(limits::items(&limits::read(), &devices, privileges));
+    items.extend(policing::items());
     items.extend(memory::items(&host));
     items.extend(processes::items(&host, probe, privileges));
     items.push(host_name::item(&host));
