@@ -1,6 +1,6 @@
 //! The calls of the registry library.
 
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dat_api::Library;
 use host::log::{Destination, Outlet};
@@ -9,14 +9,17 @@ use crate::status::{Outcome, RESOURCES};
 
 /// The registry library: the one next to this library, unless the environment names another.
 pub(crate) fn library() -> Outcome<&'static Library> {
-    static FIRST: Once = Once::new();
-    FIRST.call_once(|| {
+    // No `Once`, which the child of a fork could find half done, and wait for ever. A second thread
+    // that does the same changes nothing.
+    static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
+    if !HAS_BEGUN.load(Ordering::Acquire) {
         let destination = Destination::Descriptor(libc::STDERR_FILENO);
         host::log::begin(Outlet::new("libitapi", destination), None);
         if let Some(path) = neighbour() {
             Library::prefer(path);
         }
-    });
+        HAS_BEGUN.store(true, Ordering::Release);
+    }
     Library::get().map_err(|error| {
         tracing::error!(%error, "no registry library");
         RESOURCES

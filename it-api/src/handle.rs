@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use dat_abi::DatHandle;
+use host::forks::HeldLock;
 use host::locks::lock;
 
 use crate::abi::Handle;
@@ -116,11 +117,13 @@ const KIND_BITS: u32 = 4;
 const INDEX_BITS: u32 = 28;
 
 static TABLE: [OnceLock<Box<[Slot]>>; BLOCKS] = [const { OnceLock::new() }; BLOCKS];
-static FREE: Mutex<Free> = Mutex::new(Free {
+static FREE: HeldLock<Free> = HeldLock::new(Free {
     released: VecDeque::new(),
     used: 0,
     generation: 0,
 });
+
+host::hold_during_forks!(FREE);
 
 /// The slots that have no object. The one that was released first is used first, so that a stale
 /// handle stays stale for long.
@@ -141,7 +144,7 @@ fn at(index: usize) -> Option<&'static Slot> {
 }
 
 fn take_free() -> Outcome<(usize, &'static Slot, u64)> {
-    let mut free = lock(&FREE);
+    let mut free = FREE.lock();
     free.generation = free.generation.wrapping_add(1).max(1);
     let generation = u64::from(free.generation);
     if free.released.len() >= FIRST || free.used == FIRST * ((1 << BLOCKS) - 1) {
@@ -213,13 +216,13 @@ pub(crate) fn remove(handle: Handle) -> bool {
     }
     drop(lock(&slot.object).take());
     let index = (handle.0 >> KIND_BITS) as usize & ((1 << INDEX_BITS) - 1);
-    lock(&FREE).released.push_back(index);
+    FREE.lock().released.push_back(index);
     true
 }
 
 /// The live objects of an adapter, the adapter included.
 pub(crate) fn of_adapter(ia: Handle) -> Vec<Handle> {
-    let used = lock(&FREE).used;
+    let used = FREE.lock().used;
     (0..used)
         .filter_map(at)
         .filter(|slot| slot.ia() == ia)
@@ -243,6 +246,37 @@ mod tests {
     impl Object for Pz {
         const KIND: Kind = Kind::Pz;
         const WRONG: Status = INVALID_PZ;
+    }
+
+    #[test]
+    fn a_thread_that_makes_handles_does_not_stop_the_child_of_a_fork() {
+        use std::sync::atomic::AtomicBool;
+
+        let cycle = || insert(Handle(7), std::ptr::dangling_mut(), 5, Pz(1)).is_ok_and(remove);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    assert!(cycle());
+                }
+            });
+            let statuses = (0..200).map(|_| {
+                // SAFETY: the child makes one handle, or a signal ends it, and runs no destructor.
+                unsafe {
+                    let child = libc::fork();
+                    if child == 0 {
+                        libc::alarm(60);
+                        libc::_exit(i32::from(!cycle()));
+                    }
+                    let mut status = 1;
+                    libc::waitpid(child, &raw mut status, 0);
+                    status
+                }
+            });
+            let failed = statuses.filter(|status| *status != 0).count();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(failed, 0);
+        });
     }
 
     #[test]

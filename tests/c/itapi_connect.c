@@ -3,6 +3,7 @@
  * a socket.
  */
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "itapi_kit.h"
@@ -46,6 +47,53 @@ static void life(void)
 		must(it_ep_reset(pair.active.ep));
 		must(it_ep_reset(pair.passive.ep));
 	}
+	pair_close(&pair);
+}
+
+/* Both ends exchange a message and end the connection. */
+static void use(struct pair *pair)
+{
+	post_recv(&pair->passive, 0, 100, 1);
+	post_send(&pair->active, 0, 8, 2, NOTIFIED);
+	completed(pair->active.request, IT_DTO_SEND_CMPL_EVENT, pair->active.ep, 2,
+		  IT_DTO_SUCCESS);
+	completed(pair->passive.recv, IT_DTO_RC_RECV_CMPL_EVENT, pair->passive.ep, 1,
+		  IT_DTO_SUCCESS);
+	pair_disconnect(pair);
+}
+
+/* Waits for a child, which must succeed. */
+static void join(pid_t child)
+{
+	int status = 1;
+
+	expect(child > 0 && waitpid(child, &status, 0) == child);
+	expect(status == 0);
+}
+
+/*
+ * The child of a fork has adapters of its own. The handles of its parent are invalid there, and the
+ * connection of its parent stays.
+ */
+static void forked(void)
+{
+	struct pair pair, own;
+	pid_t child;
+
+	pair_open(&pair);
+	pair_connect(&pair);
+	child = fork();
+	if (child == 0) {
+		expect(it_ep_disconnect(pair.active.ep, NULL, 0) != IT_SUCCESS);
+		pair_open(&own);
+		pair_connect(&own);
+		use(&own);
+		pair_close(&own);
+		exit(0);
+	}
+	join(child);
+	expect(state(pair.active.ep) == IT_EP_STATE_CONNECTED);
+	use(&pair);
 	pair_close(&pair);
 }
 
@@ -226,6 +274,7 @@ static const struct trial trials[] = {
 	{ "peer-closes", peer_closes },
 	{ "broken", broken },
 	{ "listen-and-hand-off", listen_and_hand_off },
+	{ "fork", forked },
 	{ "refused", refused },
 	{ NULL, NULL },
 };

@@ -33,6 +33,7 @@ trials! { compile_with_itapi => itapi_connect:
     a_peer_that_closes_its_adapter_ends_the_connection = "peer-closes",
     a_message_that_is_too_long_breaks_the_connection = "broken",
     a_request_is_handed_to_another_listener = "listen-and-hand-off",
+    the_child_of_a_fork_has_adapters_of_its_own = "fork",
     bad_arguments_of_connections_are_refused = "refused",
 }
 

@@ -15,8 +15,9 @@ use crate::suites::{counted, suite_under};
 use crate::workspace::Workspace;
 
 /// Suites of C programs, and true for those that meet their deadlines under the slow valgrind.
-const CHECKED: [(&str, bool); 6] = [
+const CHECKED: [(&str, bool); 7] = [
     ("calls", true),
+    ("itapi", true),
     ("examples", true),
     ("handles", true),
     ("faults", false),
@@ -54,6 +55,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         install::MAKE,
         install::PKG_CONFIG,
         install::VALGRIND,
+        // The suite itapi runs over OFA's library too.
+        install::DTEST,
     ];
     report.step("packages", || install::provide(workspace, &needs));
     report.step("stage", || stage::step(workspace, Progress::Kept));
