@@ -17,7 +17,7 @@ use host::locks::IgnorePoison as _;
 use rnic::{Completion, CqToken, Notify, Resource, RnicError};
 
 /// The most completions that one queue may hold.
-pub(crate) const CQE_MAX: u32 = 65535;
+pub(crate) const CQE_MAX: u32 = (1 << 20) - 1;
 
 /// The number of completions for which a new queue has room, a power of two.
 const RING_MIN: usize = 16;
