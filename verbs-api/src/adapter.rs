@@ -15,7 +15,7 @@ use verbs_dl::types::*;
 
 use crate::abi::{Gid, VerbsContext};
 use crate::channel::Notified;
-use crate::cq::{Owner, Owners};
+use crate::cq::{Owner, Owners, number_of};
 use crate::events::EventQueue;
 use crate::fault::{Fault, errno_of};
 use crate::object::Object;
@@ -40,7 +40,7 @@ const NUMBERS: ListenToken = ListenToken(0);
 /// A queue pair, as the events of its adapter see it.
 pub(crate) trait QueuePair: Owner {
     /// Called when its connection is established or has ended.
-    fn on_connection(&self, event: &ConnectionEvent);
+    fn on_connection(&self, token: QpToken, event: &ConnectionEvent);
     /// Called when a peer asks for a connection to it.
     fn on_request(&self, from: Name, request: SoftRequest);
     /// Called when its peer has sent a request that ends the connection.
@@ -140,8 +140,7 @@ impl Events {
 
     pub(crate) fn report_qp(&self, token: QpToken, event_type: ibv_event_type) {
         let qps = self.qps.read().ignore_poison();
-        let number = u32::try_from(token.0).ok();
-        if let Some(qp) = number.and_then(|number| qps.get(&number)) {
+        if let Some(qp) = qps.get(&number_of(token)) {
             let element = ibv_async_event__bindgen_ty_1 { qp: qp.object() };
             self.report(element, event_type);
         }
@@ -157,10 +156,7 @@ impl Events {
     /// enters the error state (InfiniBand specification, section 9.9.3, class C).
     fn on_violation(&self, token: QpToken, event_type: ibv_event_type) {
         self.report_qp(token, event_type);
-        if let Some(qp) = u32::try_from(token.0)
-            .ok()
-            .and_then(|number| self.qp(number))
-        {
+        if let Some(qp) = self.qp(number_of(token)) {
             qp.on_violation();
         }
     }
@@ -192,7 +188,7 @@ impl Events {
 
 impl Owners for Events {
     fn owner(&self, token: QpToken) -> Option<Arc<dyn Owner>> {
-        let qp = self.qp(u32::try_from(token.0).ok()?)?;
+        let qp = self.qp(number_of(token))?;
         Some(qp)
     }
 }
@@ -204,9 +200,9 @@ impl EventUpcall for Events {
         }
     }
 
-    fn connection(&self, qp: QpToken, event: &ConnectionEvent) {
-        if let Some(qp) = u32::try_from(qp.0).ok().and_then(|number| self.qp(number)) {
-            qp.on_connection(event);
+    fn connection(&self, token: QpToken, event: &ConnectionEvent) {
+        if let Some(qp) = self.qp(number_of(token)) {
+            qp.on_connection(token, event);
         }
     }
 

@@ -151,7 +151,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(
 ) -> libc::c_int {
     // SAFETY: the program passes a live channel.
     if unsafe { ChannelObject::own(channel) }.users.exist() {
-        return Errno::BUSY.raw_os_error();
+        return fault::code(Err(Errno::BUSY));
     }
     // SAFETY: the program does not use the channel after this call, and its descriptor is open.
     unsafe {

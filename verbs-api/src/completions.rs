@@ -169,7 +169,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> libc::c_int {
     // SAFETY: the program passes a live queue.
     let own = unsafe { CqObject::own(cq.cast()) };
     if own.cq.users().exist() {
-        return Errno::BUSY.raw_os_error();
+        return fault::code(Err(Errno::BUSY));
     }
     own.adapter.remove_cq(own.token, cq);
     own.cq.notified.retire();

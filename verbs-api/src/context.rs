@@ -191,7 +191,7 @@ unsafe extern "C" fn query_port(
     size: usize,
 ) -> c_int {
     if port != PORT {
-        return Errno::INVAL.raw_os_error();
+        return fault::code(Err(Errno::INVAL));
     }
     // SAFETY: the program passes a live context.
     let found = port_attributes(unsafe { adapter::of(context) });
@@ -488,10 +488,10 @@ mod exported {
         size: usize,
     ) -> c_int {
         if flags != 0 || size < size_of::<GidEntry>() {
-            return Errno::OPNOTSUPP.raw_os_error();
+            return fault::code(Err(Errno::OPNOTSUPP));
         }
         if let Err(fault) = check_entry(port, index.into()) {
-            return fault.raw_os_error();
+            return fault::code(Err(fault));
         }
         // SAFETY: the program passes a pointer to its structure of at least this size.
         unsafe { out.write_unaligned(entry(context)) };

@@ -174,7 +174,7 @@ impl Cq {
     /// Removes all completions of a queue pair that is reset or destroyed. The RNIC adds no others.
     pub(crate) fn forget(&self, number: u32) {
         let mut last = lock(&self.last);
-        self.gather_those(&mut last, |completion| completion.qp != token_of(number));
+        self.gather_those(&mut last, |completion| number_of(completion.qp) != number);
         *last = None;
         let mut ready = lock(&self.ready);
         ready.retain(|completion| completion.qp_num != number);
@@ -243,7 +243,7 @@ impl Cq {
         completion: &Completion,
         last: &mut Option<Arc<dyn Owner>>,
     ) -> Option<ibv_wc> {
-        let is_owner = |owner: &Arc<dyn Owner>| token_of(owner.number()) == completion.qp;
+        let is_owner = |owner: &Arc<dyn Owner>| owner.number() == number_of(completion.qp);
         if !last.as_ref().is_some_and(is_owner) {
             *last = self.owners.upgrade()?.owner(completion.qp);
         }
@@ -254,4 +254,14 @@ impl Cq {
 /// The token by which the RNIC names the queue pair with this number.
 pub(crate) fn token_of(number: u32) -> QpToken {
     QpToken(u64::from(number))
+}
+
+/// The token of the end that sends, if the queue pair with this number is connected to itself.
+pub(crate) fn token_of_sender(number: u32) -> QpToken {
+    QpToken(1 << u32::BITS | u64::from(number))
+}
+
+/// Returns the number of the queue pair that a token names.
+pub(crate) fn number_of(token: QpToken) -> u32 {
+    token.0 as u32
 }

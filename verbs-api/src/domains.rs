@@ -144,7 +144,7 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ThreadDomain) -> libc::c_int
     // SAFETY: the program passes a live thread domain, and does not use it after this call.
     unsafe {
         if TdObject::own(td).td.users.exist() {
-            return Errno::BUSY.raw_os_error();
+            return fault::code(Err(Errno::BUSY));
         }
         TdObject::destroy(td);
     }
@@ -211,7 +211,7 @@ mod exported {
     unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> libc::c_int {
         // SAFETY: the program passes a live domain.
         if unsafe { pd_of(pd) }.users.exist() {
-            return Errno::BUSY.raw_os_error();
+            return fault::code(Err(Errno::BUSY));
         }
         // SAFETY: the program does not use the domain after this call.
         unsafe { PdObject::destroy(pd) };

@@ -24,9 +24,16 @@ pub(crate) fn errno_of(error: &RnicError) -> Errno {
     }
 }
 
-/// The result of a function that returns an error number: 0 or the number.
+/// The result of a function that returns an error number: 0 or the number. As in rdma-core,
+/// `errno` is the number too, because some programs report that.
 pub(crate) fn code(result: Result<(), Fault>) -> libc::c_int {
-    result.map_or_else(Errno::raw_os_error, |()| 0)
+    match result {
+        Ok(()) => 0,
+        Err(fault) => {
+            set_errno(fault);
+            fault.raw_os_error()
+        }
+    }
 }
 
 /// The result of a function that returns a pointer: null with `errno`.

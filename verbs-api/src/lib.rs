@@ -63,6 +63,7 @@
 //! | a peer that vanishes is noticed by the next send, after retries | the end of the connection flushes all work | `qp::ending`, `qp::retries` |
 //! | inline payload needs no registration | every payload has a key | `qp::inline` |
 //! | a request completes when the peer has executed it | when a transport has it, unless asked otherwise | `QpAttr::acknowledged` |
+//! | a queue pair may be its own peer | a connection has two ends | `Qp::sender` |
 //! | messages are repeated for a peer without a receive | they wait for a receive | `set_receive_waits` |
 //!
 //! # System calls, copies, locks and allocations of one small Send

@@ -266,7 +266,7 @@ pub(crate) mod exported {
         // SAFETY: the program passes a live queue.
         let own = unsafe { srq_of(srq) };
         if own.users.exist() {
-            return Errno::BUSY.raw_os_error();
+            return fault::code(Err(Errno::BUSY));
         }
         own.adapter.remove_srq(own.token, srq);
         // SAFETY: the program does not use the queue after this call.

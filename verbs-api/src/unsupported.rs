@@ -18,7 +18,7 @@ macro_rules! numbers {
         #[doc = concat!("`", stringify!($name), "`: fails with `EOPNOTSUPP`.")]
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> c_int {
-            Errno::OPNOTSUPP.raw_os_error()
+            fault::code(Err(Errno::OPNOTSUPP))
         }
     )+ };
 }

@@ -143,7 +143,9 @@ pub(crate) unsafe extern "C" fn rdma_bind_addr(
         // SAFETY: the program passes a live identifier and an address.
         unsafe {
             let local = route::read(address)?.ok_or(Errno::INVAL)?;
-            if let Some(context) = IdObject::own(id).bind(local)? {
+            let context = IdObject::own(id).bind(local)?;
+            // A loopback address names no device, as in the kernel.
+            if let Some(context) = context.filter(|_| !local.ip().is_loopback()) {
                 (*id).verbs = context;
                 (*id).pd = route::domain_of(context);
                 (*id).port_num = 1;

@@ -83,16 +83,32 @@ fn info(
     service: *const c_char,
     hints: Option<&AddrInfo>,
 ) -> Result<*mut AddrInfo, Fault> {
-    if node.is_null() && service.is_null() {
-        return Err(Errno::INVAL);
-    }
     let (flags, family) = hints.map_or((0, 0), |hints| (hints.flags, hints.family));
-    let address = resolve(node, service, flags, family)?;
-    let none = (std::ptr::null_mut(), 0);
-    let (src, dst) = match flags & PASSIVE {
-        0 => (none, boxed(address)),
-        _ => (boxed(address), none),
+    // SAFETY: the program passes null or addresses of its structure.
+    let hinted = |select: fn(&AddrInfo) -> *mut sockaddr| unsafe {
+        hints.map_or(Ok(None), |hints| route::read(select(hints)))
     };
+    let (src, dst) = match node.is_null() && service.is_null() {
+        true if hints.is_none() => return Err(Errno::INVAL),
+        true => (
+            hinted(|hints| hints.src_addr)?,
+            hinted(|hints| hints.dst_addr)?,
+        ),
+        false => {
+            let address = Some(resolve(node, service, flags, family)?);
+            match flags & PASSIVE {
+                0 => (hinted(|hints| hints.src_addr)?, address),
+                _ => (address, None),
+            }
+        }
+    };
+    let family = match dst.or(src) {
+        Some(SocketAddr::V4(_)) => libc::AF_INET,
+        Some(SocketAddr::V6(_)) => libc::AF_INET6,
+        None => family,
+    };
+    let none = (std::ptr::null_mut(), 0);
+    let [src, dst] = [src, dst].map(|address| address.map_or(none, boxed));
     let is_datagram = hints.is_some_and(|hints| {
         hints.port_space == RDMA_PS_UDP as c_int || hints.qp_type == IBV_QPT_UD as c_int
     });
@@ -102,11 +118,7 @@ fn info(
     };
     Ok(Box::into_raw(Box::new(AddrInfo {
         flags,
-        family: if address.is_ipv4() {
-            libc::AF_INET
-        } else {
-            libc::AF_INET6
-        },
+        family,
         qp_type: qp_type as c_int,
         port_space: port_space as c_int,
         src_len: src.1,
@@ -123,7 +135,8 @@ fn info(
     })))
 }
 
-/// `rdma_getaddrinfo(3)`: the first address of a name, or the address of a passive end.
+/// `rdma_getaddrinfo(3)`: the first address of a name, or the address of a passive end; without
+/// both, the addresses of the hints.
 ///
 /// # Safety
 /// As the manual page says.
@@ -183,4 +196,42 @@ extern "C" fn rdma_event_str(event: rdma_cm_event_type) -> *const c_char {
     ];
     let name = NAMES.get(event as usize).copied();
     name.unwrap_or(c"UNKNOWN EVENT").as_ptr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_name_the_addresses_are_those_of_the_hints() {
+        let none = std::ptr::null();
+        assert_eq!(info(none, none, None).err(), Some(Errno::INVAL));
+        let remote: SocketAddr = "192.0.2.7:7174".parse().unwrap();
+        let (dst_addr, dst_len) = boxed(remote);
+        let hints = AddrInfo {
+            flags: 0,
+            family: libc::AF_INET,
+            qp_type: 0,
+            port_space: RDMA_PS_TCP as c_int,
+            src_len: 0,
+            dst_len,
+            src_addr: std::ptr::null_mut(),
+            dst_addr,
+            src_canonname: std::ptr::null_mut(),
+            dst_canonname: std::ptr::null_mut(),
+            route_len: 0,
+            route: std::ptr::null_mut(),
+            connect_len: 0,
+            connect: std::ptr::null_mut(),
+            next: std::ptr::null_mut(),
+        };
+        let found = info(none, none, Some(&hints)).unwrap();
+        // SAFETY: both structures and their addresses are boxes of these types.
+        unsafe {
+            assert_eq!(route::read((*found).dst_addr), Ok(Some(remote)));
+            assert!((*found).src_addr.is_null() && (*found).dst_addr != dst_addr);
+            rdma_freeaddrinfo(found);
+            drop(Box::from_raw(dst_addr.cast::<libc::sockaddr_storage>()));
+        }
+    }
 }

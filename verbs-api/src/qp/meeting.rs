@@ -9,6 +9,8 @@
 //!    '- RTR ──> EXPECTING ── the peer asks ─────'
 //! ```
 //!
+//! A queue pair that names itself connects and is then EXPECTING.
+//!
 //! RESET leads from every state to APART. A request of a queue pair that the program has not named
 //! is dropped, which refuses it. Before RTR the program has named no peer, so requests are kept.
 
@@ -48,6 +50,10 @@ impl<R> Meeting<R> {
         let Self::Apart { requests } = self else {
             return Action::Wait;
         };
+        if own == peer {
+            *self = Self::Expecting { peer };
+            return Action::Connect;
+        }
         if own < peer {
             *self = Self::Connecting;
             return Action::Connect;
@@ -121,6 +127,13 @@ mod tests {
         assert_eq!(meeting.on_request(name(1), 'r'), Action::Accept('r'));
         assert_eq!(meeting.on_request(name(1), 'r'), Action::Wait, "a replay");
         assert_eq!(meeting.on_named(name(9), name(1)), Action::Wait);
+    }
+
+    #[test]
+    fn a_queue_pair_connects_to_itself() {
+        let mut meeting = Meeting::default();
+        assert_eq!(meeting.on_named(name(1), name(1)), Action::Connect);
+        assert_eq!(meeting.on_request(name(1), 'r'), Action::Accept('r'));
     }
 
     #[test]

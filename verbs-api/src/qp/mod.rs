@@ -20,19 +20,19 @@ mod modify;
 mod retries;
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use host::locks::lock;
 use provider_iwarp_soft::{SoftQp, SoftRequest};
 use rnic::{
-    Completion, ConnectionEvent, QpAttr, RecvWr, Rnic as _, RnicError, SendOp, SendWr, Sge,
-    WcStatus,
+    Completion, ConnectionEvent, QpAttr, QpToken, RecvWr, Rnic as _, RnicError, SendOp, SendWr,
+    Sge, WcStatus,
 };
 use rustix::io::Errno;
 use verbs_dl::types::*;
 
 use crate::adapter::{Adapter, Name, QueuePair};
-use crate::cq::{Cq, Owner, token_of};
+use crate::cq::{Cq, Owner, token_of, token_of_sender};
 use crate::domains::Pd;
 use crate::fault::{Fault, errno_of};
 use crate::srq::Srq;
@@ -60,6 +60,11 @@ pub(crate) struct Qp {
     pub(crate) number: u32,
     service: Service,
     hw: SoftQp,
+    /// The end that sends, once the queue pair was connected to itself: a connection has two ends,
+    /// and `hw` is the one that receives.
+    own_sender: OnceLock<SoftQp>,
+    /// True while the queue pair is connected to itself.
+    is_own_peer: AtomicBool,
     adapter: Arc<Adapter>,
     pd: Arc<Pd>,
     send_cq: Arc<Cq>,
@@ -119,16 +124,7 @@ impl Qp {
             _ => Service::Connected,
         };
         let number = adapter.take_number()?;
-        let attr = QpAttr {
-            recv_wr_max: cap.max_recv_wr,
-            send_wr_max: cap.max_send_wr,
-            recv_sge_max: cap.max_recv_sge,
-            send_sge_max: cap.max_send_sge,
-            ird: READS_MAX,
-            ord: READS_MAX,
-            read_depth_is_consumers: false,
-            acknowledged: service == Service::Connected,
-        };
+        let attr = attributes(&cap, service);
         let created = adapter.rnic.create_qp(
             &pd.hw,
             Some(&send_cq.hw),
@@ -145,6 +141,8 @@ impl Qp {
             number,
             service,
             hw,
+            own_sender: OnceLock::new(),
+            is_own_peer: AtomicBool::new(false),
             adapter,
             pd,
             send_cq,
@@ -166,6 +164,39 @@ impl Qp {
             inline: Mutex::default(),
             observer: Mutex::default(),
         }))
+    }
+
+    /// The end of the connection that sends.
+    fn sender(&self) -> &SoftQp {
+        let own = self.own_sender.get();
+        own.filter(|_| self.is_own_peer.load(Ordering::Acquire))
+            .unwrap_or(&self.hw)
+    }
+
+    /// Both ends of the connection of a queue pair to itself; otherwise the one that there is.
+    fn ends(&self) -> impl Iterator<Item = &SoftQp> {
+        let own = self.own_sender.get();
+        std::iter::once(&self.hw).chain(own)
+    }
+
+    /// Creates the end that sends to this queue pair itself.
+    fn become_own_peer(&self) -> Result<(), Fault> {
+        if self.own_sender.get().is_none() {
+            let created = self.adapter.rnic.create_qp(
+                &self.pd.hw,
+                Some(&self.send_cq.hw),
+                Some(&self.recv_cq.hw),
+                None,
+                &attributes(&self.cap, self.service),
+                token_of_sender(self.number),
+            );
+            // The caller holds the lock of the attributes, so that no other thread has set it.
+            let _ = self
+                .own_sender
+                .set(created.map_err(|error| errno_of(&error))?);
+        }
+        self.is_own_peer.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Called with the structure that the program uses. Events find the queue pair from now on.
@@ -265,7 +296,7 @@ impl Qp {
     /// the posts; no upcall takes it.
     fn post_inline(&self, wr: &SendWr<'_>) -> Result<(), Fault> {
         let mut ring = lock(&self.inline);
-        let unfinished = self.adapter.rnic.pending(&self.hw).1 as usize + self.early.len();
+        let unfinished = self.outstanding() as usize + self.early.len();
         if unfinished >= self.cap.max_send_wr as usize {
             return Err(Errno::NOMEM);
         }
@@ -295,8 +326,8 @@ impl Qp {
     fn pass(&self, request: Request<'_>) -> Result<(), RnicError> {
         let rnic = &self.adapter.rnic;
         match request {
-            Request::Send(wr) => rnic.post_send(&self.hw, wr),
-            Request::Bind(bind) => bind.post(rnic, &self.hw),
+            Request::Send(wr) => rnic.post_send(self.sender(), wr),
+            Request::Bind(bind) => bind.post(rnic, self.sender()),
         }
     }
 
@@ -334,7 +365,7 @@ impl Qp {
 
     /// The number of requests that the RNIC has not completed.
     fn outstanding(&self) -> u32 {
-        self.adapter.rnic.pending(&self.hw).1
+        self.adapter.rnic.pending(self.sender()).1
     }
 
     /// Reports that the send queue is drained, if it is and the program waits for that.
@@ -354,7 +385,7 @@ impl Qp {
         self.ending.on_end(|held| {
             self.state.store(IBV_QPS_ERR, Ordering::Release);
             let sends = held.sends.iter().map(|completion| {
-                self.adapter.rnic.on_taken(&self.hw, completion);
+                self.adapter.rnic.on_taken(self.sender(), completion);
                 let mut converted = work::completion(completion, self.number);
                 converted.status = std::mem::replace(&mut status, IBV_WC_WR_FLUSH_ERR);
                 converted
@@ -404,7 +435,8 @@ impl Owner for Qp {
         if is_flushed && !is_receive && self.is_repeated(completion) {
             return None;
         }
-        self.adapter.rnic.on_taken(&self.hw, completion);
+        let end = if is_receive { &self.hw } else { self.sender() };
+        self.adapter.rnic.on_taken(end, completion);
         self.note_drained();
         let mut converted = work::completion(completion, self.number);
         if completion.status == WcStatus::Success {
@@ -436,7 +468,11 @@ impl Watched for Qp {
 }
 
 impl QueuePair for Qp {
-    fn on_connection(&self, event: &ConnectionEvent) {
+    fn on_connection(&self, token: QpToken, event: &ConnectionEvent) {
+        // The end that receives takes no sends.
+        if self.is_own_peer.load(Ordering::Acquire) && token == token_of(self.number) {
+            return;
+        }
         // Established, or ended: in either case the RNIC takes the sends, and carries or flushes
         // them.
         self.is_joined.store(true, Ordering::Release);
@@ -462,6 +498,20 @@ impl QueuePair for Qp {
 
     fn object(&self) -> *mut ibv_qp {
         self.object.load(Ordering::Acquire)
+    }
+}
+
+/// Returns the attributes of an end of a connection.
+fn attributes(cap: &ibv_qp_cap, service: Service) -> QpAttr {
+    QpAttr {
+        recv_wr_max: cap.max_recv_wr,
+        send_wr_max: cap.max_send_wr,
+        recv_sge_max: cap.max_recv_sge,
+        send_sge_max: cap.max_send_sge,
+        ird: READS_MAX,
+        ord: READS_MAX,
+        read_depth_is_consumers: false,
+        acknowledged: service == Service::Connected,
     }
 }
 

@@ -87,8 +87,10 @@ impl Qp {
         let retries = Some(attr.rnr_retry).filter(|retries| is_limited && *retries < NO_LIMIT);
         let pause = states::rnr_pause(attr.min_rnr_timer);
         let waits = ReceiveWaits { retries, pause };
-        if let Err(error) = self.adapter.rnic.set_receive_waits(&self.hw, waits) {
-            tracing::warn!(qp = self.number, %error, "waits for receives have no limit");
+        for end in self.ends() {
+            if let Err(error) = self.adapter.rnic.set_receive_waits(end, waits) {
+                tracing::warn!(qp = self.number, %error, "waits for receives have no limit");
+            }
         }
     }
 
@@ -107,9 +109,8 @@ impl Qp {
             self.expect_address();
             return Ok(());
         }
-        // A connection has two ends.
         if own == peer {
-            return Err(Errno::OPNOTSUPP);
+            self.become_own_peer()?;
         }
         let action = lock(&self.meeting).on_named(own, peer);
         self.follow(action, peer)
@@ -136,7 +137,7 @@ impl Qp {
                     private_data: &hello.bytes(),
                 };
                 // A peer that cannot be reached is noticed by the first send.
-                if let Err(error) = rnic.connect(&self.hw, &params) {
+                if let Err(error) = rnic.connect(self.sender(), &params) {
                     tracing::info!(qp = self.number, ?peer, %error, "no connection");
                     self.lose();
                 }
@@ -148,9 +149,11 @@ impl Qp {
     /// Makes the RNIC flush everything that is posted, now and later.
     fn lose(&self) {
         let rnic = &self.adapter.rnic;
-        rnic.disconnect(&self.hw, true);
-        if let Err(error) = rnic.flush_idle(&self.hw) {
-            tracing::warn!(qp = self.number, %error, "a queue pair was not flushed");
+        for end in self.ends() {
+            rnic.disconnect(end, true);
+            if let Err(error) = rnic.flush_idle(end) {
+                tracing::warn!(qp = self.number, %error, "a queue pair was not flushed");
+            }
         }
         self.open_sends();
     }
@@ -171,9 +174,12 @@ impl Qp {
         self.early.close();
         self.is_joined.store(false, Ordering::Release);
         self.is_draining.store(false, Ordering::Release);
-        if let Err(error) = self.adapter.rnic.reset_qp(&self.hw) {
-            tracing::warn!(qp = self.number, %error, "a queue pair was not reset");
+        for end in self.ends() {
+            if let Err(error) = self.adapter.rnic.reset_qp(end) {
+                tracing::warn!(qp = self.number, %error, "a queue pair was not reset");
+            }
         }
+        self.is_own_peer.store(false, Ordering::Release);
         self.ending.on_reset();
         *lock(&self.meeting) = Meeting::default();
     }
