@@ -5,6 +5,10 @@
 #ifndef MPICH_ABI_H
 #define MPICH_ABI_H
 
+#ifdef HAS_MPI_H
+#include <mpi.h>
+#else
+
 typedef int MPI_Comm;
 typedef int MPI_Datatype;
 typedef int MPI_Info;
@@ -59,4 +63,5 @@ int MPI_Win_flush(int rank, MPI_Win);
 int MPI_Put(const void *, int, MPI_Datatype, int rank, MPI_Aint, int, MPI_Datatype, MPI_Win);
 int MPI_Get(void *, int, MPI_Datatype, int rank, MPI_Aint, int, MPI_Datatype, MPI_Win);
 
+#endif
 #endif

@@ -58,13 +58,13 @@ static void states(void)
     struct ibv_qp_attr attr;
     struct ibv_qp_init_attr init;
     qps[0] = create_qp();
-    CHECK(to_rts(qps[0]) == EINVAL && to_rtr(qps[0], 1) == EINVAL);
+    errno = 0;
+    CHECK(to_rts(qps[0]) == EINVAL && errno == EINVAL && to_rtr(qps[0], 1) == EINVAL);
     CHECK(to_state(qps[0], IBV_QPS_INIT) == EINVAL);
     CHECK(post_recv(qps[0], 0, memory, 8) == EINVAL);
     CHECK(!to_init(qps[0]) && qps[0]->state == IBV_QPS_INIT);
     CHECK(!post_recv(qps[0], 1, memory, 8));
     CHECK(post_send(qps[0], 2, memory, 8, 0) == EINVAL);
-    CHECK(to_rtr(qps[0], qps[0]->qp_num) == EOPNOTSUPP);
     CHECK(!to_state(qps[0], IBV_QPS_ERR));
     CHECK(completion().status == IBV_WC_WR_FLUSH_ERR);
     CHECK(!post_send(qps[0], 3, memory, 8, 0));
@@ -231,6 +231,50 @@ static void reused(void)
         for (int i = 0; i < 2; i++)
             CHECK(!to_rtr(qps[i], qps[!i]->qp_num) && !to_rts(qps[i]));
     }
+}
+
+/* A queue pair that is connected to itself. */
+static void own_peer(void)
+{
+    struct ibv_wc wcs[DEPTH];
+    struct ibv_sge sge = { (uintptr_t)memory, 8, mr->lkey };
+    struct ibv_send_wr wr, *bad;
+    qps[0] = create_qp();
+    for (int round = 0; round < 3; round++) {
+        CHECK(!to_init(qps[0]) && !post_recv(qps[0], 0, memory + SIZE, 8));
+        CHECK(!to_rtr(qps[0], qps[0]->qp_num) && !to_rts(qps[0]));
+        memcpy(memory, "itself!", 8);
+        memset(memory + SIZE, 0, 64);
+        CHECK(!post_send(qps[0], 1, memory, 8, round == 1 ? IBV_SEND_INLINE : 0));
+        completions(wcs, 2);
+        CHECK(!wcs[0].status && wcs[0].opcode == IBV_WC_RECV && wcs[0].byte_len == 8);
+        CHECK(!wcs[1].status && wcs[1].opcode == IBV_WC_SEND);
+        CHECK(wcs[0].qp_num == qps[0]->qp_num && !memcmp(memory + SIZE, "itself!", 8));
+        for (int write = 0; write < 2; write++) {
+            wr = request(2, write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, &sge);
+            wr.wr.rdma.remote_addr = (uintptr_t)(memory + SIZE + 8 * write);
+            wr.wr.rdma.rkey = mr->rkey;
+            if (!write)
+                memset(memory, 0, 8);
+            CHECK(!ibv_post_send(qps[0], &wr, &bad));
+            completions(wcs, 1);
+            CHECK(!wcs[2].status && !memcmp(memory, "itself!", 8));
+        }
+        CHECK(!memcmp(memory + SIZE + 8, "itself!", 8));
+        /* The requests and receives of both ends are flushed. */
+        CHECK(!post_recv(qps[0], 3, memory + SIZE, 8) && !to_state(qps[0], IBV_QPS_ERR));
+        CHECK(!post_send(qps[0], 4, memory, 8, 0));
+        completions(wcs, 2);
+        CHECK(wcs[3].status == IBV_WC_WR_FLUSH_ERR && wcs[4].status == IBV_WC_WR_FLUSH_ERR);
+        CHECK(!to_state(qps[0], IBV_QPS_RESET));
+    }
+    /* Later it may have another peer. */
+    qps[1] = create_qp();
+    for (int i = 0; i < 2; i++)
+        CHECK(!to_init(qps[i]) && !to_rtr(qps[i], qps[!i]->qp_num) && !to_rts(qps[i]));
+    CHECK(!post_recv(qps[1], 0, memory + SIZE, 8) && !post_send(qps[0], 1, memory, 8, 0));
+    completions(wcs, 2);
+    CHECK(!wcs[0].status && !wcs[1].status && wcs[0].qp_num == qps[1]->qp_num);
 }
 
 /* Registers the second half of the memory, whose windows the peer may use. */
@@ -644,6 +688,7 @@ static const struct verbs_case cases[] = {
     { "refused_access", refused_access },
     { "children", children },
     { "reused", reused },
+    { "own_peer", own_peer },
     { "immediate", immediate },
     { "windows_of_type_1", windows_of_type_1 },
     { "windows_of_type_2", windows_of_type_2 },

@@ -111,6 +111,15 @@ impl CProgram {
         build(&source(name), name, |compiler| compiler.arg("-libverbs"))
     }
 
+    /// Compiles `tests/c/<name>.c` with the header and the library of an MPI, by its `compiler`.
+    pub fn compile_with_mpi(name: &str, compiler: &str) -> Result<Self> {
+        let dir = TempDir::with_prefix("dat-c-")?;
+        let file = dir.path().join(name);
+        let compiler = Program::new(compiler).args_line("-O1 -g -DHAS_MPI_H -o");
+        compiler.arg(&file).arg(source(name)).run(COMPILE_TIME)?;
+        Ok(Self { _dir: dir, file })
+    }
+
     /// Compiles `tests/c/NAME.c` with the system's librdmacm, for a run with another one. Its
     /// headers are in a package of their own, so the program declares what it calls.
     pub fn compile_with_rdmacm(name: &str) -> Result<Self> {

@@ -490,7 +490,7 @@ mod calls {
 
     calls! {
         device unsupported states transfer atomics events peer_gone refused_access children reused
-        immediate windows_of_type_1 windows_of_type_2 stopped registrations
+        own_peer immediate windows_of_type_1 windows_of_type_2 stopped registrations
         polled_one_by_one built_requests domains datagrams datagram_events
     }
 }

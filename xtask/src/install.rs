@@ -97,6 +97,12 @@ needs! {
     IBV_PINGPONG = "ibv_rc_pingpong", "ibverbs-utils"; // rdma-core's programs for verbs
     RPING = "rping", "rdmacm-utils"; // rdma-core's program for connections by address
     PERFTEST = "ib_write_bw", "perftest"; // measures verbs; independent of this project
+    FABRIC = "fi_pingpong", "libfabric-bin"; // libraries over verbs, and their programs
+    UCX = "ucx_perftest", "ucx-utils";
+    OPEN_MPI = "mpirun.openmpi", "openmpi-bin"; // MPI over UCX
+    OPEN_MPI_CC = "mpicc.openmpi", "libopenmpi-dev";
+    MPICH = "mpiexec.mpich", "mpich";
+    MPICH_CC = "mpicc.mpich", "libmpich-dev";
     VERBS_HEADERS = "/usr/include/infiniband/verbs.h", "libibverbs-dev";
     IP = "ip", "iproute2"; // networks of virtual Ethernet
     NFT = "nft", "nftables"; // drops packets in tests

@@ -5,8 +5,9 @@ use anyhow::{Context, Result, bail};
 use super::{Options, arm64};
 use crate::fuzz;
 use crate::install::{
-    CC, CXX, DAPLTEST, DTEST, DUMPCAP, IBV_PINGPONG, IP, MAKE, NFT, NM, NSENTER, Need, OFA_HEADERS,
-    PATCH, PERFTEST, PIP, PKG_CONFIG, PYTHON, RPING, STRACE, TC, TSHARK, VALGRIND, VERBS_HEADERS,
+    CC, CXX, DAPLTEST, DTEST, DUMPCAP, FABRIC, IBV_PINGPONG, IP, MAKE, MPICH, MPICH_CC, NFT, NM,
+    NSENTER, Need, OFA_HEADERS, OPEN_MPI, OPEN_MPI_CC, PATCH, PERFTEST, PIP, PKG_CONFIG, PYTHON,
+    RPING, STRACE, TC, TSHARK, UCX, VALGRIND, VERBS_HEADERS,
 };
 use crate::job::Job;
 use crate::package;
@@ -182,6 +183,20 @@ pub(super) const STEPS: &[Step] = &[
     Step::suite(
         "suite verbs",
         &[CC, NM, IP, IBV_PINGPONG, PERFTEST, RPING, VERBS_HEADERS],
+    ),
+    Step::suite(
+        "suite verbs_libraries",
+        &[
+            CC,
+            NM,
+            IP,
+            FABRIC,
+            UCX,
+            OPEN_MPI,
+            OPEN_MPI_CC,
+            MPICH,
+            MPICH_CC,
+        ],
     ),
     Step::suite("suite conformance", &[CC, NM, IP]),
     Step::suite("suite hostile_peer", &[CC, NM]),
