@@ -39,6 +39,9 @@ pub struct Config {
     pub pipelined_threshold: usize,
     /// A reader that waits with room for at least this many bytes advertises its memory, and the
     /// peer writes there. `usize::MAX`: no reader does.
+    ///
+    /// The lengths from which on a call uses its caller's memory also apply to
+    /// [`crate::SdpStream::send_in_place`] and [`crate::SdpStream::receive_in_place`].
     pub sink_threshold: usize,
     /// Runs of at least this many bytes are written into memory that the peer has advertised.
     /// Shorter ones are sent in messages.

@@ -69,8 +69,9 @@
 //! while the sender has nothing to do.
 //!
 //! [`SdpStream::submit`] transfers memory in the same ways and does not wait: a [`Submission`]
-//! completes later. Several of them use pipelined mode. [`SdpStream::send_in_place`] is for layers
-//! whose calls end for more reasons than the options of a stream know.
+//! completes later. Several of them use pipelined mode. [`SdpStream::send_in_place`] and
+//! [`SdpStream::receive_in_place`] are for layers whose calls end for more reasons than the options
+//! of a stream know.
 //!
 //! The best mechanism depends on the provider ([`Config::suited_to`]). Read Zcopy costs more
 //! messages than Bcopy. Write Zcopy costs two registrations, during which no byte moves.

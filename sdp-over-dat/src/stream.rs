@@ -203,12 +203,36 @@ impl SdpStream {
         self.socket.send_in_place(bytes, decide)
     }
 
+    /// True if a read that waits for up to `len` bytes, or for all of them (`wait_all`), is to be
+    /// made by [`Self::receive_in_place`] now, because bytes need not be copied.
+    #[must_use]
+    pub fn receives_in_place(&self, len: usize, wait_all: bool) -> bool {
+        self.socket.receives_in_place(len, wait_all)
+    }
+
+    /// Reads bytes straight from the peer's memory, or lets the peer write them into `into`, or
+    /// copies those that have arrived. Waits for the first one, or for all (`wait_all`), whatever
+    /// the options say. Returns `WouldBlock` if `decide` has ended the wait before the first byte.
+    /// When the call returns, nothing uses the memory any more.
+    ///
+    /// `decide` is called as for [`Self::send_in_place`], with a number that grows with the bytes
+    /// received. The watch is not notified of bytes that this call receives.
+    pub fn receive_in_place(
+        &self,
+        into: &mut [u8],
+        wait_all: bool,
+        decide: &mut dyn FnMut(usize) -> Decision,
+    ) -> io::Result<usize> {
+        self.socket.receive_in_place(into, wait_all, decide)
+    }
+
     /// The number of bytes from which on [`Self::send_in_place`] copies nothing. `usize::MAX`:
     /// never.
     #[must_use]
     pub fn in_place_threshold(&self) -> usize {
         let config = &self.socket.config;
-        config.zcopy_threshold.min(config.registered_threshold)
+        let without_sink = config.zcopy_threshold.min(config.registered_threshold);
+        without_sink.min(config.pipelined_threshold)
     }
 
     /// Writes one urgent byte (MSG_OOB).

@@ -466,6 +466,10 @@ impl Socket {
     fn stage(&self, inner: &mut Inner) {
         let room = inner.reader_room.saturating_sub(inner.receive.readable());
         if !inner.link.may_post() || self.suits_reader(inner, room) {
+            if inner.expects_reader {
+                // A tick stages the bytes if there is no read.
+                self.adapter.want_tick();
+            }
             return;
         }
         while inner.connection.readable() > 0
@@ -739,6 +743,9 @@ impl Socket {
         }
         if ticks && inner.attendance.on_tick() {
             self.adapter.want_tick();
+        }
+        if ticks && std::mem::take(&mut inner.expects_reader) {
+            inner.reader_room = 0;
         }
         if inner.user.is_due(Instant::now()) {
             self.end_close(&mut inner);

@@ -1,9 +1,10 @@
-//! Writes whose bytes stay in the caller's memory.
+//! Callers' memory that is in use until their calls return.
 //!
-//! The memory is registered, and its bytes are sent from where they are, or the peer reads them
-//! (Read Zcopy). The write ends when nothing uses the memory any more: the peer or the transport
-//! has the bytes, or this end has taken them back. Only then is the memory deregistered, so no byte
-//! of it is read later, whatever the peer does.
+//! A write registers its memory, and the bytes are sent from where they are, or the peer reads them
+//! (Read Zcopy). A read registers its memory, and this end reads the peer's advertised bytes into
+//! it, or the peer writes there (Write Zcopy). The call ends when nothing uses the memory any more:
+//! the bytes were transferred, or this end has taken the memory back. Only then is the memory
+//! deregistered, so no byte of it is accessed later, whatever the peer does.
 //!
 //! A write costs a registration and, for Read Zcopy, a SrcAvail and its answer. The bytes are not
 //! copied at this end.
@@ -30,24 +31,40 @@ const INLINE: u32 = 1;
 /// The longest time between two questions to the caller of a write.
 const ASK_EVERY: Duration = Duration::from_millis(5);
 
-/// The decision of a caller about a write whose bytes are in the caller's memory.
+/// The decision of a caller about a call whose memory is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// The write continues.
+    /// The call continues.
     Continue,
-    /// The bytes that were not transferred are taken back. The peer's answer may take long.
+    /// The memory to which no bytes were transferred is taken back. The peer's answer may take
+    /// long.
     TakeBack,
-    /// The bytes that were not transferred are taken back, and the call must return. The connection
-    /// of a peer that does not answer within [`crate::Config::close_timeout`] is aborted.
+    /// The memory is taken back, and the call must return. The connection of a peer that does not
+    /// answer within [`crate::Config::close_timeout`] is aborted.
     Return,
 }
 
-/// The conditions on which a write takes its memory back.
+/// The conditions on which a call takes its memory back.
 pub(super) enum Limit<'a> {
     /// At this time.
     Deadline(Option<Instant>),
-    /// As the caller decides. The argument is the number of bytes that have been transferred.
-    Caller(&'a mut dyn FnMut(usize) -> Decision),
+    /// As the caller decides.
+    Caller {
+        /// The argument is the number of bytes that have been transferred.
+        ask: &'a mut dyn FnMut(usize) -> Decision,
+        last: Decision,
+    },
+}
+
+/// A use of a caller's memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Use {
+    /// A write whose memory is sent, or advertised.
+    Source(AdvertId),
+    /// The RDMA Read of this number into a reader's memory.
+    Read(u64),
+    /// The advertised memory of a reader.
+    Sink,
 }
 
 impl Socket {
@@ -61,25 +78,63 @@ impl Socket {
         let bytes = &bytes[..bytes.len().min(ADVERT_MAX)];
         let mut inner = self.lock();
         self.begin(&mut inner);
-        self.end_half_closed(&mut inner);
-        check_writable(&mut inner)?;
-        let mover = self.mover_in_place(&inner, bytes.len(), true);
-        let memory = match mover {
-            Mover::Copy => None,
-            _ => self.register(bytes),
-        };
-        let sent = match memory {
-            None => None,
-            Some(memory) => {
-                let id = self.begin_source(&mut inner, mover, memory, None);
-                let (mut again, taken) = self.wait_for_source(inner, id, Limit::Caller(decide));
-                self.end_source(&mut again, id);
-                inner = again;
-                Some(taken)
-            }
-        };
+        let (mut inner, sent) = self.send_in_parts(inner, bytes, decide);
         self.hand_over(&mut inner);
-        Ok(sent)
+        sent
+    }
+
+    /// Writes `bytes` without a copy, in as many parts as the peer's readers advertise memory.
+    fn send_in_parts<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        bytes: &[u8],
+        decide: &mut dyn FnMut(usize) -> Decision,
+    ) -> (MutexGuard<'a, Inner>, io::Result<Option<usize>>) {
+        let mut sent = 0;
+        loop {
+            let (again, memory) = self.await_sink(inner, &bytes[sent..], None, true);
+            inner = again;
+            self.end_half_closed(&mut inner);
+            let may_write = check_writable(&mut inner);
+            if let (Err(error), 0) = (may_write, sent) {
+                return (inner, Err(error));
+            }
+            let part = self.part_for_sink(&mut inner, &bytes[sent..]);
+            let mover = self.mover_in_place(&inner, part.len(), true);
+            let memory = match mover {
+                Mover::Copy => None,
+                _ => memory.or_else(|| self.register(part)),
+            };
+            let Some(memory) = memory else {
+                return (inner, Ok((sent > 0).then_some(sent)));
+            };
+            let mut limit = Limit::Caller {
+                ask: &mut |transferred| decide(sent + transferred),
+                last: Decision::Continue,
+            };
+            let id = self.begin_source(&mut inner, mover, memory, None);
+            let (again, taken) = self.wait_for_source(inner, id, &mut limit);
+            let is_over = limit.is_over();
+            inner = again;
+            self.end_source(&mut inner, id);
+            let is_short = taken < part.len();
+            sent += taken;
+            if is_over || is_short || sent == bytes.len() {
+                return (inner, Ok(Some(sent)));
+            }
+        }
+    }
+
+    /// The part of `bytes` that the memory of the peer's reader takes, or all of them. Long parts
+    /// change the direction to pipelined mode.
+    pub(super) fn part_for_sink<'b>(&self, inner: &mut Inner, bytes: &'b [u8]) -> &'b [u8] {
+        // Bytes after the advertised memory wait for the next advertisement.
+        let room = inner.connection.sink_room().map(|room| room as usize);
+        let part = &bytes[..room.unwrap_or(bytes.len()).min(bytes.len())];
+        if part.len() >= self.config.pipelined_threshold {
+            inner.connection.go_pipelined();
+        }
+        part
     }
 
     /// Registers memory that is to be sent from where it is.
@@ -105,7 +160,8 @@ impl Socket {
             return (inner, copied);
         };
         let id = self.begin_source(&mut inner, mover, memory, None);
-        let (mut inner, taken) = self.wait_for_source(inner, id, Limit::Deadline(deadline));
+        let mut limit = Limit::Deadline(deadline);
+        let (mut inner, taken) = self.wait_for_source(inner, id, &mut limit);
         self.end_source(&mut inner, id);
         (inner, Ok(taken))
     }
@@ -176,54 +232,50 @@ impl Socket {
         owned.flatten().unwrap_or_default()
     }
 
-    /// The number of bytes that have been transferred or posted so far.
-    fn progress_of_source(inner: &mut Inner, id: AdvertId) -> usize {
-        let read = inner.connection.taken(id).unwrap_or(0);
-        let posted = inner.source(id).map_or(0, |source| source.posted);
-        posted.max(u64::from(read)) as usize
+    /// Waits until nothing uses the memory of a write. Returns the number of its bytes that the
+    /// peer has.
+    fn wait_for_source<'a>(
+        &'a self,
+        inner: MutexGuard<'a, Inner>,
+        id: AdvertId,
+        limit: &mut Limit<'_>,
+    ) -> (MutexGuard<'a, Inner>, usize) {
+        let mut inner = self.wait_for_memory(inner, Use::Source(id), limit);
+        let taken = self.released(&mut inner, id).unwrap_or(0);
+        (inner, taken)
     }
 
-    /// Waits until nothing uses the memory any more. Returns the number of its bytes that the peer
-    /// has.
+    /// Waits until a use of a caller's memory has ended.
     ///
     /// The memory is taken back as `limit` says, and when this half is shut. If the call has to
     /// return and the peer does not release the memory within the close timeout, its connection is
-    /// aborted, because nothing else ends the peer's use of it.
-    fn wait_for_source<'a>(
+    /// aborted, because nothing else ends the peer's use of it. An RDMA Read cannot be taken back.
+    pub(super) fn wait_for_memory<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
-        id: AdvertId,
-        mut limit: Limit<'_>,
-    ) -> (MutexGuard<'a, Inner>, usize) {
+        it: Use,
+        limit: &mut Limit<'_>,
+    ) -> MutexGuard<'a, Inner> {
         // The time at which the connection is aborted, once the call has to return.
         let mut abort_at: Option<Instant> = None;
         let (mut is_asked_back, mut has_aborted) = (false, false);
         loop {
-            if let Some(taken) = self.released(&mut inner, id) {
-                return (inner, taken);
+            if self.has_ended_use(&mut inner, it) {
+                return inner;
             }
             let now = Instant::now();
-            let decided = match &mut limit {
-                Limit::Deadline(at) if at.is_some_and(|at| at <= now) => Decision::Return,
-                Limit::Deadline(_) => Decision::Continue,
-                Limit::Caller(decide) => {
-                    let progress = Self::progress_of_source(&mut inner, id);
-                    drop(inner);
-                    let decided = decide(progress);
-                    inner = self.lock();
-                    decided
-                }
-            };
+            let decided;
+            (inner, decided) = self.ask(inner, it, limit);
             // Checked with the lock that is held until the sleep, so that a shutdown by another
             // thread wakes this one.
-            let decision = match inner.connection.may_write() {
-                true => decided,
-                false => Decision::Return,
+            let is_open = match it {
+                Use::Source(_) => inner.connection.may_write(),
+                Use::Read(_) | Use::Sink => !inner.read_half.is_shut(),
             };
+            let decision = if is_open { decided } else { Decision::Return };
             if decision != Decision::Continue && !is_asked_back {
                 is_asked_back = true;
-                inner.connection.cancel(id, OnCancel::TakeBack);
-                self.progress(&mut inner);
+                self.take_back(&mut inner, it);
             }
             if decision == Decision::Return && abort_at.is_none() {
                 abort_at = self.close_deadline();
@@ -233,8 +285,8 @@ impl Socket {
                 self.abort_unanswered(&mut inner);
                 self.progress(&mut inner);
             }
-            if let Some(taken) = self.released(&mut inner, id) {
-                return (inner, taken);
+            if self.has_ended_use(&mut inner, it) {
+                return inner;
             }
             let until = match abort_at {
                 Some(at) => Some(at).filter(|_| !has_aborted),
@@ -254,6 +306,53 @@ impl Socket {
                 }
             };
         }
+    }
+
+    /// Asks the caller, without the lock, if the caller decides.
+    pub(super) fn ask<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        it: Use,
+        limit: &mut Limit<'_>,
+    ) -> (MutexGuard<'a, Inner>, Decision) {
+        let decided = match limit {
+            Limit::Deadline(at) if at.is_some_and(|at| at <= Instant::now()) => Decision::Return,
+            Limit::Deadline(_) => Decision::Continue,
+            Limit::Caller { ask, last } => {
+                let progress = match it {
+                    Use::Source(id) => {
+                        let read = inner.connection.taken(id).unwrap_or(0);
+                        let posted = inner.source(id).map_or(0, |source| source.posted);
+                        posted.max(u64::from(read))
+                    }
+                    Use::Read(_) | Use::Sink => inner.statistics.bytes_received,
+                };
+                drop(inner);
+                *last = ask(progress as usize);
+                inner = self.lock();
+                *last
+            }
+        };
+        (inner, decided)
+    }
+
+    fn has_ended_use(&self, inner: &mut Inner, it: Use) -> bool {
+        match it {
+            Use::Source(id) => self.released(inner, id).is_some(),
+            Use::Read(number) => inner.reads.iter().all(|read| read.number != number),
+            Use::Sink => {
+                inner.link.is_gone() || inner.sink.as_ref().is_none_or(|it| it.written.is_some())
+            }
+        }
+    }
+
+    fn take_back(&self, inner: &mut Inner, it: Use) {
+        match it {
+            Use::Source(id) => inner.connection.cancel(id, OnCancel::TakeBack),
+            Use::Sink => inner.connection.cancel_sinks(),
+            Use::Read(_) => return,
+        }
+        self.progress(inner);
     }
 }
 
@@ -338,11 +437,16 @@ impl Socket {
 }
 
 impl Limit<'_> {
-    /// The time at which the limit must be asked again, whatever happens until then.
-    fn next_question(&self, now: Instant) -> Option<Instant> {
+    /// The time at which the limit is to be asked again, whatever happens until then.
+    pub(super) fn next_question(&self, now: Instant) -> Option<Instant> {
         match self {
             Self::Deadline(at) => *at,
-            Self::Caller(_) => now.checked_add(ASK_EVERY),
+            Self::Caller { .. } => now.checked_add(ASK_EVERY),
         }
+    }
+
+    /// True if the caller wants its memory back.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self, Self::Caller { last, .. } if *last != Decision::Continue)
     }
 }

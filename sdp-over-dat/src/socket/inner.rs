@@ -36,6 +36,12 @@ pub(crate) struct Inner {
     pub(super) reads: VecDeque<ReadInProgress>,
     /// The length of a waiting reader's memory, into which RDMA Reads can place the peer's bytes.
     pub(super) reader_room: usize,
+    /// True if `reader_room` is that of a reader that is expected and does not wait yet.
+    pub(super) expects_reader: bool,
+    /// The number of readers of which each waits in a call that its caller can end.
+    pub(super) readers_in_place: u32,
+    /// The number of bytes that the last read has returned.
+    pub(super) last_read: usize,
     /// The number and the length of each completed read into a reader's memory, until its reader
     /// takes the entry. Another reader may begin such a read meanwhile.
     pub(super) read_direct: Vec<(u64, usize)>,
@@ -179,10 +185,14 @@ impl Inner {
         if self.is_withholding {
             return;
         }
-        let arrived = std::mem::take(&mut self.arrived);
+        let mut readiness = self.readiness();
+        // The bytes belong to the reader that waits. It shows what it leaves.
+        let is_taken = self.readers_in_place > 0 && !readiness.read_closed && !readiness.failed;
+        readiness.readable &= !is_taken;
+        let arrived = !is_taken && std::mem::take(&mut self.arrived);
         if let Some(watch) = &self.watch {
             watch.count(&self.statistics());
-            watch.show(self.readiness(), arrived);
+            watch.show(readiness, arrived);
         }
     }
 

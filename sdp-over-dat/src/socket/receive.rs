@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use super::{
     Inner, Socket,
     drive::READ,
+    in_place::{Decision, Limit, Use},
     inner::ReadInto,
     send::{deadline, timed_out_as_would_block},
 };
@@ -32,22 +33,85 @@ impl Socket {
             return Err(Errno::AGAIN.into());
         }
         let timeout = inner.options.read_timeout.filter(|_| waits);
-        let deadline = deadline(timeout);
+        let mut limit = Limit::Deadline(deadline(timeout));
+        let (inner, filled, error) = self.fill(inner, into, flags, waits, &mut limit);
+        self.leave(inner, (filled, into.len()), 0, error)
+    }
+
+    /// True if a blocking read of `len` bytes is to be made by [`Self::receive_in_place`] now: the
+    /// peer has advertised its next bytes, or nothing has arrived and much is expected, because the
+    /// read waits for all bytes or the last one has received many.
+    pub(crate) fn receives_in_place(&self, len: usize, wait_all: bool) -> bool {
+        let config = &self.config;
+        let threshold = config.sink_threshold.min(config.zcopy_threshold);
+        if len < threshold {
+            return false;
+        }
+        let mut inner = self.lock();
+        // A source that is handled now is left to the reader.
+        (inner.reader_room, inner.expects_reader) = (len, true);
+        self.progress(&mut inner);
+        if inner.connection.readable() > 0 {
+            return self.suits_reader(&inner, len);
+        }
+        inner.receive.is_clear()
+            && !inner.has_result_for_reader()
+            && (wait_all || inner.last_read >= threshold / 2)
+    }
+
+    /// Reads as [`Self::receive`] does. Waits, whatever the options say, until bytes have arrived
+    /// or the caller decides otherwise. While the call waits, the watch is not notified of the
+    /// bytes that the call receives.
+    pub(crate) fn receive_in_place(
+        &self,
+        into: &mut [u8],
+        wait_all: bool,
+        decide: &mut dyn FnMut(usize) -> Decision,
+    ) -> io::Result<usize> {
+        let flags = ReceiveFlags {
+            wait_all,
+            ..ReceiveFlags::default()
+        };
+        let mut limit = Limit::Caller {
+            ask: decide,
+            last: Decision::Continue,
+        };
+        let mut inner = self.lock();
+        inner.readers_in_place += 1;
+        let (mut inner, filled, error) = self.fill(inner, into, flags, true, &mut limit);
+        inner.readers_in_place -= 1;
+        inner.arrived &= inner.readiness().readable;
+        inner.show();
+        // The next read most likely has as much room.
+        self.leave(inner, (filled, into.len()), into.len(), error)
+    }
+
+    /// Reads into `into` until a read with these flags is complete. Returns the number of bytes
+    /// that were read, and the error that ended the read.
+    fn fill<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
+        into: &mut [u8],
+        flags: ReceiveFlags,
+        waits: bool,
+        limit: &mut Limit<'_>,
+    ) -> (MutexGuard<'a, Inner>, usize, Option<io::Error>) {
         let mut filled = 0;
         loop {
             let room = into.len() - filled;
             inner.reader_room = if waits && !flags.peek { room } else { 0 };
+            inner.expects_reader = false;
             if waits {
                 self.begin(&mut inner);
             }
             match self.take(&mut inner, &mut into[filled..], flags.peek) {
                 Ok(taken) => filled += taken,
-                Err(error) => return self.leave(inner, filled, Some(error)),
+                Err(error) => return (inner, filled, Some(error)),
             }
             // The first bytes of advertised memory are received with its message; this reads the
             // rest.
             if waits && self.may_read_directly(&inner, into.len() - filled, flags) {
-                let (again, direct) = self.receive_directly(inner, &mut into[filled..], deadline);
+                let (again, direct) = self.receive_directly(inner, &mut into[filled..], limit);
                 inner = again;
                 filled += direct;
             }
@@ -62,7 +126,7 @@ impl Socket {
             let is_shut = inner.read_half.is_shut() && inner.error.is_none();
             let has_ended = inner.read_half.has_ended() && !inner.has_unread() || is_shut;
             if is_enough || has_ended {
-                return self.leave(inner, filled, None);
+                return (inner, filled, None);
             }
             let error = inner.error.filter(|_| !inner.has_unread());
             if let Some(errno) = error {
@@ -70,28 +134,45 @@ impl Socket {
                     // The error is reported once.
                     inner.error = None;
                 }
-                return self.leave(inner, filled, Some(errno.into()));
+                return (inner, filled, Some(errno.into()));
             }
             if inner.connection.state().has_ended() && !inner.has_unread() {
-                return self.leave(inner, filled, None);
+                return (inner, filled, None);
             }
-            if !waits {
-                return self.leave(inner, filled, Some(Errno::AGAIN.into()));
+            if !waits || limit.is_over() {
+                return (inner, filled, Some(Errno::AGAIN.into()));
             }
-            if self.may_advertise_sink(&mut inner, into.len() - filled, flags, deadline) {
-                let (again, written) = self.receive_written(inner, &mut into[filled..], deadline);
+            if self.may_advertise_sink(&mut inner, into.len() - filled, flags, limit) {
+                let (again, written) = self.receive_written(inner, &mut into[filled..], limit);
                 inner = again;
                 filled += written;
                 // The event that ended the advertisement may be the one that the reader waits for.
                 continue;
             }
-            inner = match self.wait(inner, deadline) {
+            inner = match self.wait_for_bytes(inner, limit) {
                 Ok(inner) => inner,
-                Err(error) => {
-                    let error = timed_out_as_would_block(error);
-                    return self.leave(self.lock(), filled, Some(error));
-                }
+                Err(error) => return (self.lock(), filled, Some(error)),
             };
+        }
+    }
+
+    /// Waits for an event, or until the caller is to be asked.
+    fn wait_for_bytes<'a>(
+        &'a self,
+        inner: MutexGuard<'a, Inner>,
+        limit: &mut Limit<'_>,
+    ) -> io::Result<MutexGuard<'a, Inner>> {
+        let waited = self.wait(inner, limit.next_question(Instant::now()));
+        let inner = match (waited, &limit) {
+            (Ok(inner), _) => inner,
+            (Err(error), Limit::Caller { .. }) if error.kind() == io::ErrorKind::TimedOut => {
+                self.lock()
+            }
+            (Err(error), _) => return Err(timed_out_as_would_block(error)),
+        };
+        match limit {
+            Limit::Deadline(_) => Ok(inner),
+            limit => Ok(self.ask(inner, Use::Sink, limit).0),
         }
     }
 
@@ -103,17 +184,22 @@ impl Socket {
         !has_events && !inner.has_result_for_reader() && len > 0
     }
 
-    /// Ends a read. Returns the bytes that were read, or the error if there are none.
+    /// Ends a read. Returns the bytes that were read, or the error if there are none. Advertised
+    /// bytes are left to the next reader if it is expected to have this much `room`.
     fn leave(
         &self,
         mut inner: MutexGuard<'_, Inner>,
-        filled: usize,
+        (filled, wanted): (usize, usize),
+        room: usize,
         error: Option<io::Error>,
     ) -> io::Result<usize> {
-        inner.reader_room = 0;
+        if wanted > 0 && error.is_none() {
+            inner.last_read = filled;
+        }
+        (inner.reader_room, inner.expects_reader) = (room, room > 0);
         self.resume_if_suspended(&mut inner);
         if inner.connection.readable() > 0 {
-            // No reader waits for the advertised bytes any more, so they are staged.
+            // Bytes that no reader waits for are staged.
             self.pump(&mut inner);
         }
         self.hand_over(&mut inner);
@@ -145,13 +231,13 @@ impl Socket {
     /// Reads advertised memory straight into the caller's memory. Returns when that read is no
     /// longer in progress.
     ///
-    /// An RDMA Read cannot be cancelled. If the peer has not answered some time after `deadline`,
-    /// or after this half was shut, its connection is aborted.
+    /// An RDMA Read cannot be cancelled. If the peer has not answered some time after the limit, or
+    /// after this half was shut, its connection is aborted.
     fn receive_directly<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
         into: &mut [u8],
-        deadline: Option<Instant>,
+        limit: &mut Limit<'_>,
     ) -> (MutexGuard<'a, Inner>, usize) {
         let max = into.len().min(self.adapter.read_max) as u32;
         let needs_remote_write = self.adapter.sink_needs_remote_write;
@@ -174,7 +260,7 @@ impl Socket {
                 .segment(0, read.len as usize)
                 .and_then(|segment| self.post_read(&segment, read, cookie));
             self.check_read(&mut inner, posted);
-            inner = self.wait_for_read(inner, number, deadline);
+            inner = self.wait_for_memory(inner, Use::Read(number), limit);
             let done = &mut inner.read_direct;
             let is_it = |(of, _): &(u64, usize)| *of == number;
             direct = done
@@ -185,35 +271,6 @@ impl Socket {
         drop(sink);
         inner.statistics.bytes_direct += direct as u64;
         (inner, direct)
-    }
-
-    /// Waits until read `number` is no longer in progress.
-    fn wait_for_read<'a>(
-        &'a self,
-        mut inner: MutexGuard<'a, Inner>,
-        number: u64,
-        deadline: Option<Instant>,
-    ) -> MutexGuard<'a, Inner> {
-        let patience = self.config.close_timeout;
-        let mut until = deadline.and_then(|deadline| deadline.checked_add(patience));
-        let (mut was_shut, mut has_aborted) = (false, false);
-        while inner.reads.iter().any(|read| read.number == number) {
-            if inner.read_half.is_shut() && !was_shut && !has_aborted {
-                was_shut = true;
-                until = until.into_iter().chain(self.close_deadline()).min();
-            }
-            inner = match self.wait(inner, until) {
-                Ok(inner) => inner,
-                Err(_) => {
-                    let mut inner = self.lock();
-                    self.abort_unanswered(&mut inner);
-                    (until, has_aborted) = (None, true);
-                    self.progress(&mut inner);
-                    inner
-                }
-            };
-        }
-        inner
     }
 
     /// Reads the urgent byte (MSG_OOB).

@@ -48,7 +48,8 @@ impl Socket {
         let deadline = deadline(timeout.filter(|_| !inner.options.nonblocking));
         let (mut written, mut has_polled) = (0, false);
         loop {
-            let (again, memory) = self.await_sink(inner, &bytes[written..], deadline);
+            let may_wait = !inner.options.nonblocking;
+            let (again, memory) = self.await_sink(inner, &bytes[written..], deadline, may_wait);
             inner = again;
             self.end_half_closed(&mut inner);
             if written > 0 && (inner.error.is_some() || !inner.connection.may_write()) {
@@ -99,14 +100,9 @@ impl Socket {
         deadline: Option<Instant>,
     ) -> (MutexGuard<'a, Inner>, io::Result<(usize, bool)>) {
         if !inner.options.nonblocking {
-            // Bytes after the advertised memory wait for the next advertisement.
-            let room = inner.connection.sink_room().map(|room| room as usize);
-            bytes = &bytes[..room.unwrap_or(bytes.len()).min(bytes.len())];
             // A writer that does not block stays in its mode: in pipelined mode each of its long
             // writes would poll the events once more, and its peer often does not block either.
-            if bytes.len() >= self.config.pipelined_threshold {
-                inner.connection.go_pipelined();
-            }
+            bytes = self.part_for_sink(&mut inner, bytes);
         }
         match self.mover(&inner, bytes.len()) {
             Mover::Copy => {

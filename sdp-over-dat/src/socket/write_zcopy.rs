@@ -22,14 +22,19 @@
 //! protocol does that by itself.
 
 use std::{
-    io,
     sync::MutexGuard,
     time::{Duration, Instant},
 };
 
 use sdp_proto::{AdvertId, ConnectionState, SinkAdvert, wire::Mode};
 
-use super::{Inner, Socket, inner::UserRead, receive::ReceiveFlags, send::ADVERT_MAX};
+use super::{
+    Inner, Socket,
+    in_place::{Limit, Use},
+    inner::UserRead,
+    receive::ReceiveFlags,
+    send::ADVERT_MAX,
+};
 use crate::{adapter::LONG, user_memory::UserMemory};
 
 /// The longest time for which a writer waits for an advertisement. A reader that has received much
@@ -48,6 +53,7 @@ impl Socket {
         mut inner: MutexGuard<'a, Inner>,
         bytes: &[u8],
         deadline: Option<Instant>,
+        may_wait: bool,
     ) -> (MutexGuard<'a, Inner>, Option<UserMemory>) {
         let is_pipelined = inner.connection.send_mode() == Mode::Pipelined;
         if !is_pipelined || bytes.len() < self.config.write_min as usize {
@@ -57,17 +63,18 @@ impl Socket {
         }
         // A message would use up an advertisement that was received and not handled.
         self.progress(&mut inner);
-        if !self.lacks_sink(&inner, bytes.len()) {
+        if !self.lacks_sink(&inner, bytes.len(), may_wait) {
             return (inner, None);
         }
         inner.statistics.stalls.sink += 1;
         let bytes = &bytes[..bytes.len().min(ADVERT_MAX)];
-        let may_post = inner.options.write_timeout.is_none();
+        // Posted work cannot be taken back at a timeout.
+        let may_post = deadline.is_none();
         let memory = may_post.then(|| UserMemory::source(&self.adapter.pz, bytes));
         let memory = memory.and_then(Result::ok);
         let until = Instant::now() + PATIENCE;
         let until = deadline.map_or(until, |deadline| deadline.min(until));
-        while self.lacks_sink(&inner, bytes.len()) {
+        while self.lacks_sink(&inner, bytes.len(), may_wait) {
             inner = self.wait(inner, Some(until)).unwrap_or_else(|_| {
                 let mut inner = self.lock();
                 inner.expects_sink = false;
@@ -78,11 +85,11 @@ impl Socket {
     }
 
     /// True if a write of `len` bytes is to wait for a reader's memory.
-    fn lacks_sink(&self, inner: &Inner, len: usize) -> bool {
-        inner.expects_sink
+    fn lacks_sink(&self, inner: &Inner, len: usize, may_wait: bool) -> bool {
+        may_wait
+            && inner.expects_sink
             && inner.connection.sink_room().is_none()
             && len >= self.config.pipelined_threshold
-            && !inner.options.nonblocking
             && inner.sources.is_empty()
             && inner.error.is_none()
             && inner.connection.may_write()
@@ -109,11 +116,12 @@ impl Socket {
         inner: &mut Inner,
         room: usize,
         flags: ReceiveFlags,
-        deadline: Option<Instant>,
+        limit: &Limit<'_>,
     ) -> bool {
-        let left = deadline.map_or(Duration::MAX, |deadline| {
-            deadline.saturating_duration_since(Instant::now())
-        });
+        let left = match limit {
+            Limit::Deadline(Some(at)) => at.saturating_duration_since(Instant::now()),
+            Limit::Deadline(None) | Limit::Caller { .. } => Duration::MAX,
+        };
         if flags.peek || left < 2 * LONG || !self.suits_sink(inner, room) {
             return false;
         }
@@ -126,13 +134,13 @@ impl Socket {
 
     /// Advertises the caller's memory, and waits until the peer no longer writes to it. Returns the
     /// number of bytes that the peer has written. Cancels the advertisement in time for an answer
-    /// before `deadline`. Does not wait if there are bytes to read or if the memory cannot be
+    /// before a deadline. Does not wait if there are bytes to read or if the memory cannot be
     /// advertised.
     pub(super) fn receive_written<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
         into: &mut [u8],
-        deadline: Option<Instant>,
+        limit: &mut Limit<'_>,
     ) -> (MutexGuard<'a, Inner>, usize) {
         // Bytes that have been received and not handled would make the advertisement useless.
         self.progress(&mut inner);
@@ -162,8 +170,13 @@ impl Socket {
             inner.statistics.sinks += 1;
             inner.sink = Some(UserRead { id, written: None });
             self.pump(&mut inner);
-            let until = deadline.map(|deadline| deadline.checked_sub(LONG).unwrap_or(deadline));
-            inner = self.wait_for_sink(inner, until);
+            inner = match limit {
+                Limit::Deadline(at) => {
+                    let until = at.map(|at| at.checked_sub(LONG).unwrap_or(at));
+                    self.wait_for_memory(inner, Use::Sink, &mut Limit::Deadline(until))
+                }
+                limit => self.wait_for_memory(inner, Use::Sink, limit),
+            };
             let done = inner.sink.take();
             written = done.and_then(|done| done.written).unwrap_or(0) as usize;
             inner.statistics.sinks_used += u64::from(written > 0);
@@ -175,43 +188,5 @@ impl Socket {
         inner.statistics.bytes_direct += written as u64;
         self.wake_followers(&inner);
         (inner, written)
-    }
-
-    /// Waits until the peer no longer writes into the memory of the reader.
-    ///
-    /// At `deadline`, and when this half is shut, the advertisement is cancelled. The connection of
-    /// a peer that does not answer is aborted.
-    fn wait_for_sink<'a>(
-        &'a self,
-        mut inner: MutexGuard<'a, Inner>,
-        deadline: Option<Instant>,
-    ) -> MutexGuard<'a, Inner> {
-        let (mut until, mut is_cancelled) = (deadline, false);
-        loop {
-            let is_done = inner.sink.as_ref().is_none_or(|it| it.written.is_some());
-            if is_done || inner.link.is_gone() {
-                return inner;
-            }
-            let waited = if inner.read_half.is_shut() && !is_cancelled {
-                drop(inner);
-                Err(io::ErrorKind::TimedOut.into())
-            } else {
-                self.wait(inner, until)
-            };
-            inner = match waited {
-                Ok(inner) => inner,
-                Err(_) => {
-                    let mut inner = self.lock();
-                    if is_cancelled {
-                        self.abort_unanswered(&mut inner);
-                    }
-                    until = self.close_deadline().filter(|_| !is_cancelled);
-                    is_cancelled = true;
-                    inner.connection.cancel_sinks();
-                    self.progress(&mut inner);
-                    inner
-                }
-            };
-        }
     }
 }
