@@ -57,8 +57,8 @@ pub use local::Local;
 pub use netlink::RdmaPort;
 pub use protosw::{
     Capabilities, ConnectFailure, Half, KernelConnection, KernelService, KernelSockets,
-    KernelTarget, OffloadBound, OffloadConnecting, OffloadListener, OffloadProtocol, OffloadStream,
-    Sockets, SourceDecision, StreamSockets, Target, Terms, Watch, Way,
+    KernelTarget, MemoryDecision, OffloadBound, OffloadConnecting, OffloadListener,
+    OffloadProtocol, OffloadStream, Sockets, StreamSockets, Target, Terms, Watch, Way,
 };
 pub use reason::Reason;
 pub use registry::{NameTaken, Registration, Registry};

@@ -353,9 +353,34 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     fn send_in_place(
         &self,
         _bytes: &[u8],
-        _decide: &mut dyn FnMut(usize) -> SourceDecision,
+        _decide: &mut dyn FnMut(usize) -> MemoryDecision,
     ) -> Result<Option<usize>, Errno> {
         Ok(None)
+    }
+
+    /// True if a receive that waits for up to `len` bytes, or for all of them (`wait_all`), is to
+    /// be made by [`OffloadStream::receive_in_place`] now.
+    fn receives_in_place(&self, _len: usize, _wait_all: bool) -> bool {
+        false
+    }
+
+    /// Receives bytes into the program's memory, which the peer may write, or which the peer's
+    /// memory is read into, without a copy. Waits for the first byte, or for all (`wait_all`), and
+    /// until nothing uses the memory any more. Bytes that have arrived are copied. The watch is not
+    /// notified of bytes that the call receives. 0 means the end of the stream.
+    ///
+    /// `decide` is called as for [`OffloadStream::send_in_place`], with a number that grows with
+    /// the bytes received.
+    ///
+    /// # Errors
+    /// `EAGAIN` if `decide` has ended the wait before the first byte, else the error of `recv`.
+    fn receive_in_place(
+        &self,
+        _into: &mut [u8],
+        _wait_all: bool,
+        _decide: &mut dyn FnMut(usize) -> MemoryDecision,
+    ) -> Result<usize, Errno> {
+        Err(Errno::AGAIN)
     }
 
     /// The number of bytes from which on [`OffloadStream::send_in_place`] copies nothing. Takes no
@@ -456,15 +481,16 @@ pub trait OffloadStream: fmt::Debug + Send + Sync {
     fn measure(&self, _meter: Arc<dyn Meter>) {}
 }
 
-/// A decision about a send from the memory of the program.
+/// A decision about a call that uses the memory of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SourceDecision {
-    /// The send continues.
+pub enum MemoryDecision {
+    /// The call continues.
     Continue,
-    /// The bytes that were not transferred are taken back, however long the peer's answer takes.
+    /// The memory of the bytes that were not transferred is taken back, however long the peer's
+    /// answer takes.
     TakeBack,
-    /// The bytes that were not transferred are taken back, and the call must return. The connection
-    /// of a peer that never answers is aborted.
+    /// The memory of the bytes that were not transferred is taken back, and the call must return.
+    /// The connection of a peer that never answers is aborted.
     Return,
 }
 

@@ -15,7 +15,7 @@ use ops::observe::{
     Carrier, Counter, Description, Kind, Meter, Native, NativeRecord, PageRoot, ReasonText, Record,
     State, Writer,
 };
-use ops::{Half, OffloadStream, Readiness, SourceDecision, Watch};
+use ops::{Half, MemoryDecision, OffloadStream, Readiness, Watch};
 use rustix::io::Errno;
 
 use crate::process::guard;
@@ -177,6 +177,22 @@ impl Observed {
         }
     }
 
+    fn record_received(
+        &self,
+        received: Result<usize, Errno>,
+        has_room: bool,
+        peek: bool,
+    ) -> Result<usize, Errno> {
+        let count = received.map_err(|error| self.record_failure(error))?;
+        if count == 0 && has_room {
+            self.record_end(End::Peer);
+        }
+        if !peek {
+            self.record.count(Counter::Received, count);
+        }
+        Ok(count)
+    }
+
     fn record_failure(&self, error: Errno) -> Errno {
         if matches!(error, Errno::CONNRESET | Errno::PIPE | Errno::TIMEDOUT) {
             self.record_end(End::Broken);
@@ -200,14 +216,22 @@ impl OffloadStream for Observed {
 
     fn receive(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
         let received = self.stream.receive(into, peek);
-        let count = received.map_err(|error| self.record_failure(error))?;
-        if count == 0 && into.iter().any(|part| !part.is_empty()) {
-            self.record_end(End::Peer);
-        }
-        if !peek {
-            self.record.count(Counter::Received, count);
-        }
-        Ok(count)
+        let has_room = into.iter().any(|part| !part.is_empty());
+        self.record_received(received, has_room, peek)
+    }
+
+    fn receives_in_place(&self, len: usize, wait_all: bool) -> bool {
+        self.stream.receives_in_place(len, wait_all)
+    }
+
+    fn receive_in_place(
+        &self,
+        into: &mut [u8],
+        wait_all: bool,
+        decide: &mut dyn FnMut(usize) -> MemoryDecision,
+    ) -> Result<usize, Errno> {
+        let received = self.stream.receive_in_place(into, wait_all, decide);
+        self.record_received(received, !into.is_empty(), false)
     }
 
     fn receive_urgent(&self, peek: bool) -> Result<u8, Errno> {
@@ -228,7 +252,7 @@ impl OffloadStream for Observed {
     fn send_in_place(
         &self,
         bytes: &[u8],
-        decide: &mut dyn FnMut(usize) -> SourceDecision,
+        decide: &mut dyn FnMut(usize) -> MemoryDecision,
     ) -> Result<Option<usize>, Errno> {
         let sent = self.stream.send_in_place(bytes, decide);
         let count = sent.map_err(|error| self.record_failure(error))?;

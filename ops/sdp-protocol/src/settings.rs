@@ -1,10 +1,9 @@
 //! The settings of SDP in rule files.
 //!
-//! The sizes of a connection's buffers can be set, and the lengths from which on blocking sends are
-//! not copied at this end. Without a setting, they are copied. Only sends move bytes from where
-//! they are, so the other thresholds of [`Config`] have no effect. The time limit for connecting is
-//! the rule's `within`. A program's `SO_RCVBUF` may reduce the size of the receive buffers, and
-//! never raises it.
+//! The sizes of a connection's buffers can be set, and the lengths from which on blocking sends and
+//! receives do not copy at this end. Without a setting, the adapter's lengths apply
+//! ([`Config::suited_to`]). The time limit for connecting is the rule's `within`. A program's
+//! `SO_RCVBUF` may reduce the size of the receive buffers, and never raises it.
 
 use std::fmt;
 
@@ -24,6 +23,7 @@ const RECEIVE_BUFFERS: &str = "receive-buffers";
 const RECEIVE_SIZE: &str = "receive-size";
 const REGISTERED: &str = "registered";
 const READ_ZCOPY: &str = "read-zcopy";
+const WRITE_ZCOPY: &str = "write-zcopy";
 
 /// The known settings, for readers of rule files.
 pub const SETTINGS: &[Known] = &[
@@ -57,9 +57,15 @@ pub const SETTINGS: &[Known] = &[
         wanted: "a size in bytes from 4K to 1024M, or off",
         takes: |text| threshold(text).is_some(),
     },
+    Known {
+        protocol: NAME,
+        key: WRITE_ZCOPY,
+        wanted: "a size in bytes from 4K to 1024M, or off",
+        takes: |text| threshold(text).is_some(),
+    },
 ];
 
-/// Parses the length of the shortest send that is not copied. No send reaches the value of `off`.
+/// Parses the length of the shortest call that does not copy. No call reaches the value of `off`.
 fn threshold(text: &str) -> Option<usize> {
     match text {
         "off" => Some(usize::MAX),
@@ -102,6 +108,9 @@ pub(crate) struct Settings {
     registered: Option<usize>,
     /// The length from which on a blocking send advertises the program's memory to the peer.
     read_zcopy: Option<usize>,
+    /// The length from which on a blocking receive advertises the program's memory, and a blocking
+    /// send uses memory that the peer has advertised.
+    write_zcopy: Option<usize>,
     /// The bound that the program has set.
     receive_bound: Option<usize>,
 }
@@ -126,6 +135,7 @@ impl Settings {
                 RECEIVE_SIZE => own.receive_size = receive_size(value),
                 REGISTERED => own.registered = threshold(value),
                 READ_ZCOPY => own.read_zcopy = threshold(value),
+                WRITE_ZCOPY => own.write_zcopy = threshold(value),
                 _ => {}
             }
         }
@@ -140,8 +150,10 @@ impl Settings {
             receive_buffers: self.receive_buffers.unwrap_or(config.receive_buffers),
             buffer_size: buffer_size.unwrap_or(config.buffer_size),
             send_size: buffer_size.unwrap_or(config.send_size),
-            registered_threshold: self.registered.unwrap_or(usize::MAX),
-            zcopy_threshold: self.read_zcopy.unwrap_or(usize::MAX),
+            registered_threshold: self.registered.unwrap_or(config.registered_threshold),
+            zcopy_threshold: self.read_zcopy.unwrap_or(config.zcopy_threshold),
+            pipelined_threshold: self.write_zcopy.unwrap_or(config.pipelined_threshold),
+            sink_threshold: self.write_zcopy.unwrap_or(config.sink_threshold),
             ..config
         };
         match self.receive_bound {
@@ -165,6 +177,7 @@ impl fmt::Display for InForce {
         for (key, threshold) in [
             (REGISTERED, config.registered_threshold),
             (READ_ZCOPY, config.zcopy_threshold),
+            (WRITE_ZCOPY, config.sink_threshold),
         ] {
             match threshold {
                 usize::MAX => write!(f, " {NAME}.{key}=off")?,
@@ -197,6 +210,7 @@ mod tests {
             set(RECEIVE_SIZE, "4k"),
             set(REGISTERED, "128K"),
             set(READ_ZCOPY, "1M"),
+            set(WRITE_ZCOPY, "256K"),
         ];
         all.push(Setting {
             protocol: "other".to_owned(),
@@ -212,25 +226,21 @@ mod tests {
         assert_eq!(
             text,
             "sdp.send-buffer=2097152 sdp.receive-buffers=8 sdp.receive-size=4096 \
-             sdp.registered=131072 sdp.read-zcopy=1048576"
+             sdp.registered=131072 sdp.read-zcopy=1048576 sdp.write-zcopy=262144"
         );
+        assert_eq!(config.pipelined_threshold, config.sink_threshold);
         assert_eq!(config.buffer_size, 4096 + HEADER_LEN);
         for known in SETTINGS {
             assert!(text.contains(known.key), "{}", known.key);
         }
-        let copied = Config {
-            registered_threshold: usize::MAX,
-            zcopy_threshold: usize::MAX,
-            ..Config::default()
-        };
         let unset = Settings::of(Terms::default()).applied_to(Config::default());
-        assert_eq!(unset, copied);
-        assert!(InForce(unset).to_string().ends_with("read-zcopy=off"));
+        assert_eq!(unset, Config::default());
+        assert!(InForce(unset).to_string().ends_with("write-zcopy=off"));
         let bounded = Settings::of(terms(Some(2000))).applied_to(Config::default());
         assert_eq!(
             InForce(bounded).to_string(),
             "sdp.send-buffer=2097152 sdp.receive-buffers=5 sdp.receive-size=1000 \
-             sdp.registered=131072 sdp.read-zcopy=1048576"
+             sdp.registered=131072 sdp.read-zcopy=1048576 sdp.write-zcopy=262144"
         );
     }
 

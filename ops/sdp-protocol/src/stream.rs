@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use host::descriptors::OwnDescriptor;
 use host::locks::IgnorePoison as _;
 use ops::observe::{Counter, Meter};
-use ops::{Half, OffloadStream, SourceDecision, Watch};
+use ops::{Half, MemoryDecision, OffloadStream, Watch};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use sdp_over_dat::{Decision, Options, Readiness, SdpStream, Statistics};
@@ -71,15 +71,26 @@ impl OffloadStream for SdpOffload {
     fn send_in_place(
         &self,
         bytes: &[u8],
-        decide: &mut dyn FnMut(usize) -> SourceDecision,
+        decide: &mut dyn FnMut(usize) -> MemoryDecision,
     ) -> Result<Option<usize>, Errno> {
-        let mut decide = |progress| match decide(progress) {
-            SourceDecision::Continue => Decision::Continue,
-            SourceDecision::TakeBack => Decision::TakeBack,
-            SourceDecision::Return => Decision::Return,
-        };
+        let mut decide = |progress| decision_of(decide(progress));
         let sent = self.stream.send_in_place(bytes, &mut decide);
         sent.map_err(|error| errno_of(&error))
+    }
+
+    fn receives_in_place(&self, len: usize, wait_all: bool) -> bool {
+        self.stream.receives_in_place(len, wait_all)
+    }
+
+    fn receive_in_place(
+        &self,
+        into: &mut [u8],
+        wait_all: bool,
+        decide: &mut dyn FnMut(usize) -> MemoryDecision,
+    ) -> Result<usize, Errno> {
+        let mut decide = |progress| decision_of(decide(progress));
+        let received = self.stream.receive_in_place(into, wait_all, &mut decide);
+        received.map_err(|error| errno_of(&error))
     }
 
     fn in_place_threshold(&self) -> usize {
@@ -224,6 +235,14 @@ impl OffloadStream for SdpOffload {
     fn measure(&self, meter: Arc<dyn Meter>) {
         // The first meter stays; a stream is listed once.
         let _ = self.meter.set(meter);
+    }
+}
+
+fn decision_of(decision: MemoryDecision) -> Decision {
+    match decision {
+        MemoryDecision::Continue => Decision::Continue,
+        MemoryDecision::TakeBack => Decision::TakeBack,
+        MemoryDecision::Return => Decision::Return,
     }
 }
 

@@ -456,7 +456,8 @@ fn settings_and_the_adapter_are_reported() -> Result<()> {
         rule_file("use both listen * *:80 sdp.send-buffer=1M sdp.receive-buffers=8\n")?;
     let args = ["listen", "--rules", &rules, "192.0.2.1:80"];
     let in_force = "sdp.send-buffer=1048576 sdp.receive-buffers=8 sdp.receive-size=65536";
-    let line = format!("sdp      can carry it, by iwarp-any, {in_force} sdp.registered=off");
+    let zero_copy = "sdp.registered=131072 sdp.read-zcopy=524288 sdp.write-zcopy=131072";
+    let line = format!("sdp      can carry it, by iwarp-any, {in_force} {zero_copy}");
     // The sample applies to every address, as does an absent file.
     let sample = Stage::find()?.root().join("etc/dat.conf");
     for dat_conf in [None, Some(sample.as_path())] {
@@ -522,7 +523,7 @@ fn an_unknown_sdp_setting_is_reported_and_no_program_is_started() -> Result<()> 
     let (_dir, rules) = rule_file("use both connect * *:* sdp.zcopi=1\n")?;
     let output_text = refused(&rules)?;
     let known = "local.peers, sdp.send-buffer, sdp.receive-buffers, sdp.receive-size, \
-                 sdp.registered, sdp.read-zcopy";
+                 sdp.registered, sdp.read-zcopy, sdp.write-zcopy";
     let why = format!("unknown setting `sdp.zcopi`; offload protocols have {known}");
     let expected = format!("opsrun: {rules}:1:24: {why}\n");
     ensure!(output_text == expected, "{output_text}");

@@ -17,14 +17,17 @@ use crate::stream::fill;
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// Memory of its own mapping, which is unmapped when this value is dropped.
-struct Mapping {
-    at: *mut u8,
-    len: usize,
+pub(crate) struct Mapping {
+    pub(crate) at: *mut u8,
+    pub(crate) len: usize,
 }
+
+// SAFETY: the value owns its mapping, which belongs to no thread.
+unsafe impl Send for Mapping {}
 
 impl Mapping {
     /// Maps `len` bytes and fills them with the stream from position `at` on.
-    fn of_stream(at: u64, len: usize) -> Result<Self> {
+    pub(crate) fn of_stream(at: u64, len: usize) -> Result<Self> {
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses an unused address for the new mapping.
         let made = unsafe { mmap_anonymous(std::ptr::null_mut(), len, rights, MapFlags::PRIVATE) }?;
@@ -36,7 +39,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    fn bytes(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the mapping has this length, and only this value refers to it.
         unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
     }
@@ -52,7 +55,7 @@ impl Drop for Mapping {
 extern "C" fn ignore(_: i32) {}
 
 /// Handles SIGUSR1, whose handler does nothing.
-fn handle_signals(flags: SaFlags) -> Result<()> {
+pub(crate) fn handle_signals(flags: SaFlags) -> Result<()> {
     let action = SigAction::new(SigHandler::Handler(ignore), flags, SigSet::empty());
     // SAFETY: the handler does nothing.
     unsafe { sigaction(Signal::SIGUSR1, &action) }?;
@@ -151,10 +154,10 @@ fn end_meanwhile(peer: &TcpStream, len: usize) -> Result<()> {
 }
 
 /// Waits until a thread was found asleep many times: it is in a call that cannot end.
-fn await_sleep(writer: &AtomicI32) {
+pub(crate) fn await_sleep(thread: &AtomicI32) {
     let mut asleep = 0;
     while asleep < 30 {
-        let id = writer.load(Ordering::SeqCst);
+        let id = thread.load(Ordering::SeqCst);
         let stat = std::fs::read_to_string(format!("/proc/self/task/{id}/stat"));
         let is_asleep = stat.is_ok_and(|stat| stat.contains(") S "));
         asleep = if is_asleep { asleep + 1 } else { 0 };

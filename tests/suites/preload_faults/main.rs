@@ -4,7 +4,8 @@
 //! | File | Contents |
 //! |---|---|
 //! | [`ends`] | a peer is killed or stopped |
-//! | [`in_place`], [`long_sends`] | long sends that are not copied, and the programs that make them |
+//! | [`in_place`] | long sends and receives that are not copied |
+//! | [`long_reads`], [`long_sends`] | the programs that make them |
 //! | [`volume`] | full buffers on both sides, and many bytes |
 //! | [`fall_back`] | TCP where the peer, or the network, is faulty |
 //! | [`cable`] | a cable between two networks that loses and delays packets, is cut, and a peer that is stopped |
@@ -21,6 +22,7 @@ mod crowds;
 mod ends;
 mod fall_back;
 mod in_place;
+mod long_reads;
 mod long_sends;
 mod process;
 mod roles;

@@ -10,9 +10,9 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, poll};
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
-use crate::long_sends;
 use crate::process::HOST;
 use crate::stream::{read_bytes, shows, write_bytes};
+use crate::{long_reads, long_sends};
 
 /// The number of bytes after which an endless sender prints `far`.
 const FAR: u64 = 4 << 20;
@@ -43,6 +43,10 @@ pub(crate) fn run(role: &str) -> Result<()> {
         ["receive-late"] => receive_late(),
         ["long-sends", port, count, len, how] => {
             long_sends::run(connect(port.parse()?)?, count.parse()?, len.parse()?, how)
+        }
+        ["long-reads", len, how] => long_reads::run(connect_or_accept(None)?, len.parse()?, how),
+        ["send-in-two", port, first, end] => {
+            long_reads::send_in_two(connect(port.parse()?)?, first.parse()?, end.parse()?)
         }
         ["fill", port, bytes] => fill(port.parse()?, bytes.parse()?),
         ["exchange", port, bytes] => exchange(port.parse().ok(), bytes.parse()?),

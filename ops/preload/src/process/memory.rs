@@ -7,7 +7,8 @@
 //! is made by a raw system call. Once the program has made a child that shares its memory, or
 //! without such a page, ids are compared.
 //!
-//! [`is_readable`] is about the program's own memory: bytes that are sent from where they are.
+//! [`is_readable`] and [`is_writable`] are about the program's own memory, which calls use without
+//! a copy.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -58,11 +59,21 @@ fn page_size() -> usize {
 ///
 /// Makes one system call, which takes a few microseconds for 1 MiB whose pages are mapped.
 pub(crate) fn is_readable(bytes: &[u8]) -> bool {
+    populate(bytes, Advice::LinuxPopulateRead)
+}
+
+/// Returns true if every page of `bytes` can be written now, and maps them, as [`is_readable`]
+/// does.
+pub(crate) fn is_writable(bytes: &mut [u8]) -> bool {
+    populate(bytes, Advice::LinuxPopulateWrite)
+}
+
+fn populate(bytes: &[u8], advice: Advice) -> bool {
     let before = bytes.as_ptr().addr() % page_size();
     let first = bytes.as_ptr().wrapping_sub(before);
     let len = before + bytes.len();
     // SAFETY: the advice changes no byte of this process.
-    unsafe { madvise(first.cast_mut().cast(), len, Advice::LinuxPopulateRead) }.is_ok()
+    unsafe { madvise(first.cast_mut().cast(), len, advice) }.is_ok()
 }
 
 fn mark() -> Option<&'static AtomicU32> {
@@ -120,6 +131,26 @@ mod tests {
         };
         assert!(is_readable_with(4));
         assert!(!is_readable_with(2));
+    }
+
+    #[test]
+    fn pages_without_the_right_cannot_be_written() {
+        let page = page_size();
+        let flags = MapFlags::PRIVATE;
+        for (rights, is_expected) in [
+            (ProtFlags::READ | ProtFlags::WRITE, true),
+            (ProtFlags::READ, false),
+            (ProtFlags::empty(), false),
+        ] {
+            // SAFETY: the kernel chooses an unused address for the new mapping.
+            let at = unsafe { mmap_anonymous(ptr::null_mut(), 2 * page, rights, flags) };
+            let at = at.unwrap().cast::<u8>();
+            // SAFETY: the mapping has this length. Its bytes are not accessed.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(at.add(7), page) };
+            assert_eq!(is_writable(bytes), is_expected, "{rights:?}");
+            // SAFETY: the mapping was made above, and nothing refers to it any more.
+            unsafe { munmap(at.cast(), 2 * page) }.unwrap();
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! | [`observer`] | shows the readiness of the stream on the program's descriptor |
 //! | [`room`] | the descriptors of a connection, reserved before the connection is made |
 //! | [`receive`], [`send`] | the two directions, with flags, timeouts and signals |
-//! | [`in_place`] | long sends without a copy |
+//! | [`in_place`] | long sends and receives without a copy |
 //! | [`send_turn`] | keeps the bytes of a send together |
 //! | [`handed_over`] | completes a call when the descriptor has begun to carry the bytes |
 //! | [`ending`] | `shutdown`, `close`, `SO_LINGER` |
@@ -74,7 +74,8 @@ pub(crate) struct Socket {
     calls: Calls,
     spin: AdaptiveSpin,
     turn: SendTurn,
-    pace: in_place::Pace,
+    send_pace: in_place::Pace,
+    receive_pace: in_place::Pace,
     /// `SO_RCVLOWAT`.
     receive_low: AtomicUsize,
     /// The number of descriptors of this process that refer to the connection.
@@ -114,7 +115,8 @@ impl Socket {
             calls: Calls::default(),
             spin: AdaptiveSpin::default(),
             turn: SendTurn::default(),
-            pace: in_place::Pace::default(),
+            send_pace: in_place::Pace::default(),
+            receive_pace: in_place::Pace::default(),
             receive_low: AtomicUsize::new(1),
             numbers: AtomicU32::new(0),
             is_connect_pending: AtomicBool::new(false),

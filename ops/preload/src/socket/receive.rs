@@ -2,7 +2,7 @@
 //!
 //! A receive that finds bytes makes no system call, or one that removes the announcement from the
 //! pair, so that the descriptor stops showing `IN`. Bytes are copied once, from the stream into the
-//! caller's buffer.
+//! caller's buffer. Long receives may not copy at all; see [`in_place`](super::in_place).
 
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
@@ -57,6 +57,8 @@ impl Socket {
                 destination,
                 done: 0,
                 patience: None,
+                must_copy: false,
+                ends_with: None,
             },
         )
     }
@@ -131,7 +133,8 @@ impl Socket {
         }
         // Evaluated before the receive, which then finds all bytes that arrived before this point.
         let is_all_there = !(call.is_peek && call.is_wait_all) || self.is_peek_complete();
-        match call.receive_from_stream(&*self.stream) {
+        let received = self.receive_in_place(fd, call);
+        match received.unwrap_or_else(|| call.receive_from_stream(&*self.stream)) {
             Ok(0) if call.done == 0 && call.wanted > 0 && self.has_broken_unseen() => self
                 .end_of_receive(fd, 0, Errno::CONNRESET)
                 .map(Attempt::Enough),
@@ -187,6 +190,9 @@ impl Socket {
         seen: u32,
         may_be_last: bool,
     ) -> Result<(), Errno> {
+        if let Some(error) = call.ends_with.take() {
+            return Err(error);
+        }
         let patience = call
             .patience
             .get_or_insert_with(|| Patience::of(fd, call.flags, self.options().receive_timeout));
@@ -245,17 +251,21 @@ impl Socket {
 }
 
 /// A receiving call and its progress.
-struct ReceiveCall<'a> {
+pub(super) struct ReceiveCall<'a> {
     wanted: usize,
-    is_peek: bool,
-    is_wait_all: bool,
+    pub(super) is_peek: bool,
+    pub(super) is_wait_all: bool,
     /// The number of bytes for which the call waits.
     enough: usize,
-    flags: i32,
-    destination: Destination<'a>,
+    pub(super) flags: i32,
+    pub(super) destination: Destination<'a>,
     /// The number of bytes received. A peek does not count.
-    done: usize,
-    patience: Option<Patience>,
+    pub(super) done: usize,
+    pub(super) patience: Option<Patience>,
+    /// The rest of the bytes is copied.
+    pub(super) must_copy: bool,
+    /// The error with which the call ends as soon as it would wait.
+    pub(super) ends_with: Option<Errno>,
 }
 
 /// The result of one attempt to receive from the stream.
@@ -269,12 +279,13 @@ enum Attempt {
 }
 
 /// The destination of the bytes.
-enum Destination<'a> {
+pub(super) enum Destination<'a> {
     /// The unfilled rest of the caller's buffers.
     Parts(&'a mut [IoSliceMut<'a>]),
     /// The bytes are discarded, whatever buffers the caller passed.
     Discarded,
-    /// The buffers have no room, or one is null, which is `EFAULT` once a byte has arrived.
+    /// The buffers have no room, or one is null or cannot be written to, which is `EFAULT` once a
+    /// byte has arrived.
     None,
 }
 
@@ -321,7 +332,7 @@ impl ReceiveCall<'_> {
         }
     }
 
-    fn advance(&mut self, count: usize) {
+    pub(super) fn advance(&mut self, count: usize) {
         if let (Destination::Parts(parts), false) = (&mut self.destination, self.is_peek) {
             IoSliceMut::advance_slices(parts, count);
         }
