@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::Instant;
 
@@ -13,6 +13,8 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::Pid;
 
 /// The call in which an end waits for input.
@@ -67,6 +69,12 @@ enum End {
         connections: u32,
         count: u32,
     },
+    /// A server that receives to the end, `size` bytes at a time, and answers with its processor
+    /// time.
+    Sink { port: u16, size: usize },
+    /// A client of `sink` that sends `mib` MiB, `size` bytes at a time; prints GB/s, and seconds of
+    /// a processor per GiB of both ends.
+    Bulk { port: u16, size: usize, mib: u32 },
     /// Both ends of many connections; prints KiB of memory and descriptors per end.
     Hold { count: u32 },
     /// Both ends of a connection without bytes; prints microseconds of a round of calls.
@@ -97,6 +105,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             connections,
             count,
         } => get(port, connections, count),
+        End::Sink { port, size } => serve(port, move |peer| sink(peer, size)),
+        End::Bulk { port, size, mib } => bulk(port, size, mib),
         End::Hold { count } => hold(count),
         End::Calls { count } => call(count),
     }
@@ -261,6 +271,42 @@ fn await_end(peer: &mut TcpStream, end: &[u8]) -> Result<()> {
         filled += count;
     }
     Ok(())
+}
+
+/// Receives to the end, and answers with the seconds of a processor that this took.
+fn sink(mut peer: TcpStream, size: usize) -> Result<()> {
+    let mut bytes = vec![0; size];
+    let before = processor_time()?;
+    while peer.read(&mut bytes)? > 0 {}
+    let used = processor_time()? - before;
+    peer.write_all(&used.to_le_bytes())?;
+    Ok(())
+}
+
+fn bulk(port: u16, size: usize, mib: u32) -> Result<()> {
+    let mut peer = dial(port)?;
+    let bytes = vec![1; size];
+    let all = u64::from(mib) << 20;
+    let (begun, before) = (Instant::now(), processor_time()?);
+    let mut sent = 0;
+    while sent < all {
+        peer.write_all(&bytes)?;
+        sent += size as u64;
+    }
+    peer.shutdown(Shutdown::Write)?;
+    let mut answer = [0; 8];
+    peer.read_exact(&mut answer)?;
+    let used = processor_time()? - before + f64::from_le_bytes(answer);
+    let rate = sent as f64 / begun.elapsed().as_secs_f64() / 1e9;
+    println!("{rate} {}", used / (sent as f64 / f64::from(1 << 30)));
+    Ok(())
+}
+
+/// Seconds of a processor that this process has used.
+fn processor_time() -> Result<f64> {
+    let used = getrusage(UsageWho::RUSAGE_SELF)?;
+    let seconds = |time: TimeVal| time.num_microseconds() as f64 / 1e6;
+    Ok(seconds(used.system_time()) + seconds(used.user_time()))
 }
 
 fn hold(count: u32) -> Result<()> {

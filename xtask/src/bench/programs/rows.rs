@@ -2,7 +2,8 @@
 
 use super::work::Processors::{One, Two};
 use super::work::Work::{
-    Calls, Connect, Descriptors, First, Http, Iperf, Memcached, Memory, Pgbench, RedisTime, Start,
+    Bulk, BulkTime, Calls, Connect, Descriptors, First, Http, Iperf, Memcached, Memory, Pgbench,
+    RedisTime, Start,
 };
 use super::work::{Processors, Way, Work};
 use crate::bench::contest::Compared;
@@ -107,6 +108,19 @@ pub(super) const ROWS: &[Row] = rows! {
         ping(Waiting::Blocking, Two), Spins, at_most(0.5);
     "64 B ping-pong, epoll, two processors, --spin":
         ping(Waiting::Epoll, Two), Spins, at_most(0.5);
+    "64 KiB writes, SDP": Bulk { kib: 64 }, Sdp, at_least(1.0);
+    "256 KiB writes, SDP": Bulk { kib: 256 }, Sdp, at_least(1.0);
+    "1 MiB writes, SDP": Bulk { kib: 1024 }, Sdp, at_least(1.1);
+    "64 KiB writes, SDP, copied": Bulk { kib: 64 }, SdpCopies, at_least(0.5);
+    "256 KiB writes, SDP, copied": Bulk { kib: 256 }, SdpCopies, at_least(0.5);
+    "1 MiB writes, SDP, copied": Bulk { kib: 1024 }, SdpCopies, at_least(0.5);
+    "processor time of 64 KiB writes, SDP": BulkTime { kib: 64 }, Sdp, at_most(1.2);
+    "processor time of 256 KiB writes, SDP": BulkTime { kib: 256 }, Sdp, at_most(1.2);
+    "processor time of 1 MiB writes, SDP": BulkTime { kib: 1024 }, Sdp, at_most(1.0);
+    "processor time of 64 KiB writes, SDP, copied":
+        BulkTime { kib: 64 }, SdpCopies, at_most(2.0);
+    "processor time of 1 MiB writes, SDP, copied":
+        BulkTime { kib: 1024 }, SdpCopies, at_most(2.0);
     "64 B ping-pong, epoll, one processor, --spin":
         ping(Waiting::Epoll, One), Spins, at_most(0.85);
 };

@@ -20,6 +20,9 @@ pub(super) const NEEDS: &[Need] = &[REDIS, REDIS_TOOLS, IPERF3, NGINX, WRK, POST
 
 const HOST: &str = "127.0.0.1";
 
+/// The settings of a rule by which no call of a program uses the program's memory.
+const COPIES: &str = "sdp.registered=off sdp.read-zcopy=off sdp.write-zcopy=off";
+
 /// A time far beyond the length of a sample.
 const DEADLINE: Duration = Duration::from_secs(120);
 
@@ -34,6 +37,10 @@ pub(super) enum Way {
     Leaves,
     /// Under `opsrun --spin`.
     Spins,
+    /// By `opsrun`, with its sockets on SDP over the software provider.
+    Sdp,
+    /// As `Sdp`, with a rule by which all calls copy.
+    SdpCopies,
 }
 
 /// The kind of work that is measured.
@@ -63,6 +70,10 @@ pub(super) enum Work {
     Connect { on: Processors },
     /// The first connection of a program.
     First,
+    /// Blocking writes and reads of this many KiB.
+    Bulk { kib: usize },
+    /// The processor time of a GiB of such writes and reads, at both ends.
+    BulkTime { kib: usize },
     /// Rounds of calls that have nothing to do, on one connection.
     Calls,
     /// A program that does nothing.
@@ -103,6 +114,8 @@ impl Work {
             | Self::Memcached
             | Self::Connect { .. } => "1/s",
             Self::Iperf { .. } => "Gbit/s",
+            Self::Bulk { .. } => "GB/s",
+            Self::BulkTime { .. } => "s/GiB",
             Self::RedisTime { .. } | Self::PingPong { .. } | Self::Calls => "us",
             Self::Start | Self::First => "ms",
             Self::Memory => "KiB",
@@ -117,9 +130,12 @@ impl Work {
             | Self::Pgbench { on }
             | Self::PingPong { on, .. }
             | Self::Connect { on } => on.of_client(),
-            Self::RedisTime { .. } | Self::Iperf { .. } | Self::Http { .. } | Self::Memcached => {
-                Processors::Two.of_client()
-            }
+            Self::RedisTime { .. }
+            | Self::Iperf { .. }
+            | Self::Http { .. }
+            | Self::Memcached
+            | Self::Bulk { .. }
+            | Self::BulkTime { .. } => Processors::Two.of_client(),
             Self::First | Self::Calls | Self::Start | Self::Memory | Self::Descriptors => 0,
         }
     }
@@ -132,7 +148,11 @@ impl Work {
             Self::Http { .. } => 8080,
             Self::Pgbench { .. } => 5432,
             Self::Memcached => 11211,
-            Self::PingPong { .. } | Self::Connect { .. } | Self::First => 4800,
+            Self::PingPong { .. }
+            | Self::Connect { .. }
+            | Self::First
+            | Self::Bulk { .. }
+            | Self::BulkTime { .. } => 4800,
             Self::Calls | Self::Start | Self::Memory | Self::Descriptors => return 0,
         };
         base + u16::from(way != Way::Plain)
@@ -171,6 +191,8 @@ pub(super) struct Setup {
     dir: TempDir,
     stays: OpsRun,
     leaves: OpsRun,
+    sdp: OpsRun,
+    sdp_copies: OpsRun,
     quick: bool,
 }
 
@@ -184,10 +206,19 @@ impl Setup {
         // Some programs change to an ordinary user.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
         fs::write(dir.path().join("small"), [b'x'; 1000])?;
+        let sdp = |name, settings| -> Result<OpsRun> {
+            let of_sdp = OffloadProtocol::ALL.iter().find(|one| one.is_sdp);
+            let dir = dir.path().join(name);
+            fs::create_dir(&dir)?;
+            let run = OpsRun::new(stage, of_sdp.context("no SDP")?, Offload::All, &dir)?;
+            Ok(run.with_settings(settings)?.untraced())
+        };
         Ok(Self {
             net: NetSpace::enter()?,
             stays: OpsRun::new(stage, protocol, Offload::Nothing, dir.path())?.untraced(),
             leaves: OpsRun::new(stage, protocol, Offload::All, dir.path())?.untraced(),
+            sdp: sdp("sdp", "")?,
+            sdp_copies: sdp("copies", COPIES)?,
             dir,
             quick,
         })
@@ -216,6 +247,8 @@ impl Setup {
             Way::Plain => Program::new(path).env_remove("LD_PRELOAD"),
             Way::Stays => self.stays.program(path),
             Way::Leaves => self.leaves.program(path),
+            Way::Sdp => self.sdp.program(path),
+            Way::SdpCopies => self.sdp_copies.program(path),
             Way::Spins => self.leaves.program(path).env("OPS_SPIN", "50"),
         };
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -256,6 +289,9 @@ impl Setup {
             )?,
             Work::Connect { .. } | Work::First => {
                 self.end(way, &format!("--processor 0 once {port}"))?
+            }
+            Work::Bulk { kib } | Work::BulkTime { kib } => {
+                self.end(way, &format!("--processor 0 sink {port} {}", kib << 10))?
             }
             Work::Calls | Work::Start | Work::Memory | Work::Descriptors => return Ok(None),
         };
@@ -383,6 +419,8 @@ impl Setup {
                 )
             }
             Work::First => self.end_figure(way, &format!("--processor 0 first {port}"), 0),
+            Work::Bulk { kib } => self.bulk(work, way, kib, 0),
+            Work::BulkTime { kib } => self.bulk(work, way, kib, 1),
             Work::Calls => {
                 let calls = format!("calls {}", of(300_000, 100_000));
                 self.end_figure(way, &format!("--processor {} {calls}", work.processor()), 0)
@@ -391,6 +429,14 @@ impl Setup {
             Work::Memory => self.end_figure(way, "hold 400", 0),
             Work::Descriptors => self.end_figure(way, "hold 400", 1),
         }
+    }
+
+    /// One of the figures of writes of `kib` KiB.
+    fn bulk(&self, work: Work, way: Way, kib: usize, place: usize) -> Result<f64> {
+        let mib = if self.quick { 256 } else { 1024 };
+        let (processor, port) = (work.processor(), work.port(way));
+        let line = format!("--processor {processor} bulk {port} {} {mib}", kib << 10);
+        self.end_figure(way, &line, place)
     }
 
     /// Requests per second, each on its own connection or all on a few.
