@@ -226,7 +226,9 @@ impl<R: Rnic> Ep<R> {
     }
 
     /// Implements `dat_ep_get_status`. Idle means that nothing is pending, as in the specification.
+    /// Makes progress, because a consumer may call nothing else until its requests are done.
     pub fn status(&self) -> EpStatus {
+        self.ia.rnic().drive();
         let (recvs, requests) = self
             .queue_pair
             .get()
@@ -241,8 +243,10 @@ impl<R: Rnic> Ep<R> {
     /// Implements `dat_ep_recv_query`: returns the number of receives that the endpoint holds and
     /// that have not completed, and their span: the number of queue entries from the first of these
     /// receives to the last. The two are equal, because a stream delivers messages in order and the
-    /// endpoint holds every posted receive if it has no shared receive queue.
+    /// endpoint holds every posted receive if it has no shared receive queue. Makes progress like
+    /// [`Self::status`].
     pub fn recv_query(&self) -> DatResult<(DatCount, DatCount)> {
+        self.ia.rnic().drive();
         let queue_pair = self.queue_pair.get().ok_or(connect::NOT_READY)?;
         let (recvs, _) = self.ia.rnic().pending(&queue_pair.qp);
         let count = DatCount::try_from(recvs).unwrap_or(DatCount::MAX);

@@ -483,6 +483,16 @@ fn status_is_idle_when_nothing_is_pending() {
 }
 
 #[test]
+fn queries_of_pending_requests_make_progress() {
+    let (bench, ep) = Bench::with_ep();
+    let drives = bench.script.drives();
+    ep.status();
+    assert_eq!(bench.script.drives(), drives + 1);
+    ep.recv_query().unwrap();
+    assert_eq!(bench.script.drives(), drives + 2);
+}
+
+#[test]
 fn common_connect_uses_the_port_of_the_address() {
     let (bench, ep) = Bench::with_ep();
     let to = |port| ([127, 0, 0, 1], port).into();
