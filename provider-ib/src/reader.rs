@@ -83,7 +83,7 @@ impl Reader {
     pub(crate) fn on_deadline(&self, now: Instant) {
         let due = lock(&self.next_tick).take_if(|at| *at <= now);
         if due.is_some() {
-            self.arbiter.on_tick(|todo| self.act(todo));
+            self.arbiter.on_tick(false, |todo| self.act(todo));
         }
     }
 

@@ -19,8 +19,10 @@
 //! * `Closed`: consumers take no part, because the adapter has no connection yet or its device was
 //!   removed.
 //! * `Engine`: the RNIC's own thread sleeps on the descriptor.
-//! * `Pollers`: consumers are awake and serve the descriptor, and the engine does not wait for it.
-//!   A timer detects that they have stopped.
+//! * `Pollers`: consumers are awake and serve the descriptor. A timer detects that they have
+//!   stopped. The provider may ask that the engine waits for a few events in each tick, because
+//!   peers notify only if no consumer polls. The engine serves such an event without a change of
+//!   the state, and takes over at a second one if no consumer has polled since the first.
 //! * `Sleeper`: one consumer sleeps on the descriptor. The timer continues for a few ticks and then
 //!   ends. Until then a consumer that wakes and sleeps often does not wake the engine each time.
 //!
@@ -40,6 +42,7 @@
 //! | `on_poll` | a consumer that polls, or has woken | software, where a poll makes progress |
 //! | `on_wake` | a consumer that has woken | devices |
 //! | `on_tick` | the engine, when the timer has expired | both |
+//! | `on_event` | the engine, when it has served an event of the descriptor | software |
 //! | `close` | the engine | devices |
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -55,6 +58,9 @@ const QUIET_TICKS: u8 = 4;
 /// The number of polls without a sleep before the engine hands the descriptor to the poller. A
 /// program that polls rarely, or wakes for single messages, causes no change.
 const POLLS_MIN: u8 = 32;
+/// The number of events in a tick for which the engine waits while consumers poll: a consumer that
+/// polls at long intervals costs few wake-ups of the engine.
+const GUARDS: u8 = 2;
 /// The time for which the engine serves the descriptor after several consumers slept at once,
 /// because they are expected to sleep again.
 const CROWD_TIME: Duration = Duration::from_millis(100);
@@ -214,7 +220,13 @@ struct State {
     sleeper: Option<Arc<Waker>>,
     /// True if the timer was started and has not expired.
     has_timer: bool,
+    /// True if the engine waits for the descriptor.
+    listens: bool,
+    /// The number of events for which the engine waits although consumers poll.
+    guards: u8,
     polls_at_tick: u32,
+    /// The count of polls at the last event that the engine served while consumers polled.
+    polls_at_event: u32,
     last_wake: Option<Instant>,
     crowd_until: Option<Instant>,
 }
@@ -252,7 +264,10 @@ impl Arbiter {
                 attendant: Attendant::Closed,
                 sleeper: None,
                 has_timer: false,
+                listens: true,
+                guards: 0,
                 polls_at_tick: 0,
+                polls_at_event: 0,
                 last_wake: None,
                 crowd_until: None,
             }),
@@ -346,14 +361,39 @@ impl Arbiter {
         }
     }
 
-    /// Called when the timer has expired.
-    pub fn on_tick(&self, act: impl FnOnce(Todo)) {
+    /// Called when the timer has expired. `guards`: the engine is to wait for events while
+    /// consumers poll.
+    pub fn on_tick(&self, guards: bool, act: impl FnOnce(Todo)) {
         self.change(act, |state| {
+            state.guards = if guards { GUARDS } else { 0 };
             state.has_timer = false;
             let polls = self.polls();
             let was_polled = std::mem::replace(&mut state.polls_at_tick, polls) != polls;
             state.attendant.on_tick(was_polled);
         });
+    }
+
+    /// Called when the engine has served an event of the descriptor, which has used up its
+    /// interest. `is_busy`: consumers held the connections of the event. Returns true if the engine
+    /// takes over from consumers that have polled.
+    pub fn on_event(&self, is_busy: bool, act: impl FnOnce(Todo)) -> bool {
+        self.change(act, |state| {
+            state.listens = false;
+            if state.attendant.phase() != Phase::Pollers {
+                return false;
+            }
+            let polls = self.polls();
+            let was_polled = std::mem::replace(&mut state.polls_at_event, polls) != polls;
+            state.guards = state.guards.saturating_sub(1);
+            if was_polled || is_busy {
+                return false;
+            }
+            // A consumer that returns polls again at once.
+            state.attendant = Attendant::Engine {
+                polls: POLLS_MIN - 1,
+            };
+            true
+        })
     }
 
     /// Called when the device is removed. A sleep on its descriptor would end at once.
@@ -376,17 +416,20 @@ impl Arbiter {
     /// the changes.
     fn change<T>(&self, act: impl FnOnce(Todo), change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = lock(&self.state);
-        let before = state.attendant.phase();
         let result = change(&mut state);
         let after = state.attendant.phase();
         self.phase.store(after as u8, Ordering::Relaxed);
+        if after != Phase::Pollers {
+            state.guards = 0;
+        }
         if !matches!(after, Phase::Sleeper | Phase::QuietSleeper) {
             state.sleeper = None;
         }
         let had_timer = std::mem::replace(&mut state.has_timer, after.is_timed());
+        let listens = after.is_engines() || state.guards > 0;
+        let listened = std::mem::replace(&mut state.listens, listens);
         let todo = Todo {
-            engine_listens: (before.is_engines() != after.is_engines())
-                .then_some(after.is_engines()),
+            engine_listens: (listened != listens).then_some(listens),
             tick: after.is_timed() && !had_timer,
         };
         if todo != Todo::default() {
@@ -512,10 +555,54 @@ mod tests {
         let tick = true;
         assert_eq!(todo(|act| arbiter.on_poll(act)), Todo { tick, ..LEAVE });
         assert!(arbiter.is(Phase::Pollers));
-        let expire = || todo(|act| arbiter.on_tick(act));
+        let expire = || todo(|act| arbiter.on_tick(false, act));
         assert_eq!(expire(), TICK);
         arbiter.on_poll(drop);
         assert_eq!([expire(), expire(), expire()], [TICK, LISTEN, NOTHING]);
+    }
+
+    #[test]
+    fn the_engine_serves_events_of_pollers_and_takes_over_if_none_has_polled_between_two() {
+        let arbiter = arbiter(Duration::ZERO);
+        let event = |is_busy| {
+            let mut took_over = false;
+            let done = todo(|act| took_over = arbiter.on_event(is_busy, act));
+            (took_over, done)
+        };
+        let tick = || todo(|act| arbiter.on_tick(true, act));
+        let guarded = Todo {
+            tick: true,
+            ..LISTEN
+        };
+        assert_eq!(event(false), (false, LISTEN), "the interest is used up");
+        (0..POLLS_MIN).for_each(|_| arbiter.on_poll(drop));
+        assert_eq!(tick(), guarded);
+        assert_eq!(event(false), (false, LISTEN));
+        arbiter.on_poll(drop);
+        assert_eq!(
+            event(false),
+            (false, NOTHING),
+            "the last event of this tick"
+        );
+        assert_eq!(tick(), guarded);
+        assert_eq!(event(true), (false, LISTEN), "a consumer is at work");
+        assert!(arbiter.is(Phase::Pollers));
+        assert_eq!(event(false), (true, LISTEN));
+        assert!(arbiter.is(Phase::Engine));
+        arbiter.on_poll(drop);
+        assert!(arbiter.is(Phase::Pollers), "the consumer has returned");
+    }
+
+    #[test]
+    fn the_engine_does_not_wait_for_events_while_a_consumer_sleeps() {
+        let arbiter = arbiter(Duration::ZERO);
+        (0..POLLS_MIN).for_each(|_| arbiter.on_poll(drop));
+        arbiter.on_tick(true, drop);
+        assert_eq!(todo(|act| _ = arbiter.on_sleep(None, act)), LEAVE);
+        assert_eq!(todo(|act| arbiter.on_tick(true, act)), TICK);
+        assert_eq!(todo(|act| _ = arbiter.on_event(false, act)), NOTHING);
+        assert_eq!(todo(|act| arbiter.on_poll(act)), NOTHING);
+        assert!(arbiter.is(Phase::Pollers));
     }
 
     #[test]
@@ -523,7 +610,7 @@ mod tests {
         let arbiter = arbiter(Duration::ZERO);
         (0..POLLS_MIN).for_each(|_| arbiter.on_poll(drop));
         assert_eq!(todo(|act| _ = arbiter.on_sleep(None, act)), NOTHING);
-        let expire = || todo(|act| arbiter.on_tick(act));
+        let expire = || todo(|act| arbiter.on_tick(false, act));
         assert!((0..QUIET_TICKS).all(|_| expire() == TICK));
         assert!(arbiter.is(Phase::Sleeper));
         assert_eq!(expire(), NOTHING);

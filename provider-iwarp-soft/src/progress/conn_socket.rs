@@ -51,6 +51,10 @@ pub(crate) trait Service: Debug + Send + Sync {
     /// Arms a polled connection, after everything that its consumer posted is sent.
     fn arm(&self, socket: &Arc<ConnSocket>) -> Arming;
 
+    /// Wakes the peer of a connection in shared memory if the peer has stopped polling while a
+    /// record waits.
+    fn rouse_peer(&self, socket: &Arc<ConnSocket>);
+
     /// Called when the connection's deadline has passed.
     fn on_deadline(&self, socket: &Arc<ConnSocket>);
 }

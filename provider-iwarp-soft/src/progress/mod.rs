@@ -22,11 +22,16 @@
 //! tick, the engine arms all connections and serves the set. A tick is a quarter of the time for
 //! which consumers have polled, between 50 us and 1 ms. The [`Arbiter`] selects the threads.
 //!
+//! A peer in shared memory does not wait for the tick: if it polls, it rings a consumer that has
+//! stopped polling for 10 us while a record waits. So the engine waits for events of the set while
+//! consumers poll, too, and serves the record.
+//!
 //! # Cost
 //!
 //! A poll of an adapter with one polled connection is one attempt to lock it and one check of its
-//! carrier. One poll in [`SET_INTERVAL`] polls the set, which is a system call. An idle adapter
-//! costs nothing: no timer runs while no thread polls.
+//! carrier. One poll in [`SET_INTERVAL`] polls the set, which is a system call, and one in
+//! [`DRIVES_PER_CLOCK`] reads the clock. An idle adapter costs nothing: no timer runs while no
+//! thread polls.
 
 pub(crate) mod conn_set;
 pub(crate) mod conn_socket;
@@ -64,6 +69,10 @@ const TICK_PART: u32 = 4;
 const POLLED_MAX: usize = 8;
 /// The number of drives per poll of the set, while there are polled connections.
 const SET_INTERVAL: u32 = 128;
+/// The number of drives between two readings of the clock for [`ROUSE_INTERVAL`].
+const DRIVES_PER_CLOCK: u32 = 16;
+/// The time between two checks of the peers' polls.
+const ROUSE_INTERVAL: Duration = Duration::from_micros(4);
 /// The number of times that pollers find armed connections ready before one of them becomes a
 /// polled one: two system calls are saved only if more messages follow.
 const FINDS_MIN: u32 = 4;
@@ -87,6 +96,9 @@ pub(crate) struct Progress {
     since_set: AtomicU32,
     /// The number of armed connections that pollers found ready since a consumer slept last.
     finds: AtomicU32,
+    /// The time of the last check of the peers' polls, in microseconds since `opened`, which wraps.
+    roused_us: AtomicU32,
+    opened: Instant,
     /// The time at which consumers began to poll, while they poll.
     polled_since: Mutex<Instant>,
 }
@@ -104,6 +116,8 @@ impl Progress {
             arbiter: Arbiter::new(Duration::ZERO),
             since_set: AtomicU32::new(0),
             finds: AtomicU32::new(0),
+            roused_us: AtomicU32::new(0),
+            opened: Instant::now(),
             polled_since: Mutex::new(Instant::now()),
         }))
     }
@@ -163,6 +177,9 @@ impl Progress {
                 socket.drive(Driver::Consumer, Ready::None);
             }
         }
+        if self.polls().is_multiple_of(DRIVES_PER_CLOCK) {
+            self.rouse_peers();
+        }
         let interval = match polled.len() {
             0 | POLLED_MAX.. => 1,
             _ => SET_INTERVAL,
@@ -182,6 +199,35 @@ impl Progress {
         if is_rare {
             self.note_poll();
         }
+    }
+
+    /// Wakes peers that have stopped polling while a record for them waits. Of an adapter with many
+    /// connections, only the peers of polled connections.
+    fn rouse_peers(&self) {
+        let now = self.opened.elapsed().as_micros() as u32;
+        let since = now.wrapping_sub(self.roused_us.load(Ordering::Relaxed));
+        if u128::from(since) < ROUSE_INTERVAL.as_micros() {
+            return;
+        }
+        self.roused_us.store(now, Ordering::Relaxed);
+        let rouse = |socket: &Arc<ConnSocket>| {
+            if socket.has_moved() && !socket.is_closed() {
+                socket.service.rouse_peer(socket);
+            }
+        };
+        let all = lock(&self.sockets);
+        if all.len() > POLLED_MAX {
+            drop(all);
+            return self.polled.load().iter().for_each(rouse);
+        }
+        let mut sockets = [const { None }; POLLED_MAX];
+        let upgraded = all.values().map(Weak::upgrade);
+        sockets
+            .iter_mut()
+            .zip(upgraded)
+            .for_each(|(to, it)| *to = it);
+        drop(all);
+        sockets.iter().flatten().for_each(rouse);
     }
 
     /// Adds a connection to those that the set may report.
@@ -319,12 +365,29 @@ impl Progress {
     /// Serves the connections that are ready, on the engine's thread.
     fn serve(&self) {
         let served = self.serve_ready();
-        if served.ready > 0 && served.ready == served.busy {
+        let is_busy = served.ready > 0 && served.ready == served.busy;
+        // The arbiter limits the number of events while consumers poll.
+        if is_busy && !self.is_polled() {
             std::thread::sleep(BUSY_PAUSE);
         }
-        if self.arbiter.is(Phase::Engine) {
-            self.listen(true);
+        if self.arbiter.on_event(is_busy, |todo| self.act(todo)) {
+            self.arm_all();
         }
+    }
+
+    /// Arms the polled connections, on the engine's thread, which has taken over.
+    fn arm_all(&self) {
+        for _ in 0..ARM_ROUNDS {
+            if self.arm_polled() {
+                return;
+            }
+            for socket in self.polled.load_full().iter() {
+                socket.drive(Driver::Engine, Ready::None);
+            }
+        }
+        // A consumer holds a connection at the moment, or a peer sends without a pause.
+        self.engine
+            .set_deadline(self.key, Some(Instant::now() + TICK_MAX));
     }
 
     /// Drives the ready connections, once each.
@@ -354,22 +417,13 @@ impl Source for Progress {
     }
 
     /// Called at the end of a tick.
-    fn on_deadline(self: Arc<Self>, key: Key) {
-        self.arbiter.on_tick(|todo| self.act(todo));
-        if !self.arbiter.is(Phase::Engine) {
-            return;
+    fn on_deadline(self: Arc<Self>, _key: Key) {
+        // Connections beyond the limit would wake the engine for each message.
+        let guards = self.polled.load().len() < POLLED_MAX;
+        self.arbiter.on_tick(guards, |todo| self.act(todo));
+        if self.arbiter.is(Phase::Engine) {
+            self.arm_all();
         }
-        for _ in 0..ARM_ROUNDS {
-            if self.arm_polled() {
-                return;
-            }
-            for socket in self.polled.load_full().iter() {
-                socket.drive(Driver::Engine, Ready::None);
-            }
-        }
-        // A consumer holds a connection at the moment, or a peer sends without a pause.
-        self.engine
-            .set_deadline(key, Some(Instant::now() + TICK_MAX));
     }
 }
 

@@ -1,17 +1,21 @@
 //! Arming in races with other threads, step by step.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rnic::{Arm, Rnic};
+use rnic::{Arm, Phase, Rnic, SendOp};
 
 use super::conn_set::Ready;
 use super::conn_socket::{ConnSocket, Driver};
 use super::tick_of;
 use crate::conn::Conn;
+use crate::engine::Source as _;
 use crate::qp::Link;
 use crate::support::moved::{has_moved, move_on};
-use crate::support::{Side, connected, nodes};
+use crate::support::{DEADLINE, Side, connected, nodes};
+
+/// The rounds of a race.
+const ROUNDS: u64 = 500;
 
 /// Calls with the connection of a side, which is established and held until the call returns.
 fn with_conn<T>(side: &Side<'_>, call: impl FnOnce(&mut Conn) -> T) -> T {
@@ -100,6 +104,68 @@ fn a_connection_adopted_before_a_sleep_is_armed() {
         while progress.begin_sleep() == Arm::HasWork {}
         assert!(is_armed());
         assert!(progress.polled.load().is_empty());
+    });
+}
+
+#[test]
+fn a_peer_that_polls_wakes_the_engine_of_a_consumer_that_has_stopped() {
+    with_moved(|client, server| {
+        let progress = &server.qp.qp.shared.progress;
+        let deadline = Instant::now() + DEADLINE;
+        let is_polled = || {
+            progress.arbiter.is(Phase::Pollers) && with_conn(server, |conn| conn.place.is_polled())
+        };
+        let mut next = 0;
+        loop {
+            assert!(Instant::now() < deadline, "the connection is not polled");
+            server.recv(next, &[]);
+            client.send(next, &[]);
+            assert_eq!(server.received().wr_id, next);
+            client.expect_sent(next);
+            next += 1;
+            (0..1000).for_each(|_| server.node.rnic.drive());
+            // A tick, and none after it.
+            progress.clone().on_deadline(progress.key);
+            progress.engine().set_deadline(progress.key, None);
+            if is_polled() {
+                break;
+            }
+        }
+        server.recv(next, &[]);
+        client.send(next, &[]);
+        while !server.node.rnic.may_have_completions(&server.recv_cq) {
+            assert!(Instant::now() < deadline, "the engine does not serve it");
+            client.node.rnic.drive();
+        }
+        assert_eq!(server.received().wr_id, next);
+    });
+}
+
+/// A consumer polls for a moment and stops while a request is received that only its process can
+/// carry out: an atomic.
+#[test]
+fn a_request_is_carried_out_whenever_the_consumer_of_the_target_stops() {
+    with_moved(|client, server| {
+        let (from, to) = (client.node.memory(8), server.node.memory(8));
+        std::thread::scope(|scope| {
+            for round in 0..ROUNDS {
+                let polls = round * 997 % 3000;
+                let polling = scope.spawn(move || {
+                    (0..polls).for_each(|_| server.node.rnic.drive());
+                });
+                if round % 3 == 0 {
+                    (0..polls / 2).for_each(|_| client.node.rnic.drive());
+                }
+                client.post(
+                    round,
+                    SendOp::FetchAdd(to.remote(0, 8), 1),
+                    &[from.sge(0, 8)],
+                );
+                client.expect_sent(round);
+                polling.join().unwrap();
+            }
+        });
+        assert_eq!(to.copy(0, 8), ROUNDS.to_ne_bytes());
     });
 }
 

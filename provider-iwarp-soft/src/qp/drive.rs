@@ -590,6 +590,19 @@ impl Service for Qp {
         }
     }
 
+    fn rouse_peer(&self, socket: &Arc<ConnSocket>) {
+        if let Some(mut link) = self.try_lock_link()
+            && let Link::Up(conn) = &mut *link
+            && Arc::ptr_eq(&conn.socket, socket)
+        {
+            if let Some(local) = conn.local() {
+                local.rouse_peer();
+            }
+            drop(link);
+            self.catch_up();
+        }
+    }
+
     fn on_deadline(&self, socket: &Arc<ConnSocket>) {
         let effects = self.or_fail(socket, || Some(self.check_deadline(socket)));
         self.after(&effects.unwrap_or_default());

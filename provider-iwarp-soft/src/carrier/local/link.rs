@@ -35,7 +35,7 @@ use crate::memory::{Bytes, MemoryAccess, ReferenceHolder, TAIL};
 use crate::progress::conn_socket::MayHaveWork;
 use crate::work::Report;
 
-use super::attention::Attention;
+use super::attention::{self, Attention};
 use super::bell;
 use super::direct::{Grant, Initiator, must_follow};
 use super::pull::{self, Puller, Witness};
@@ -57,6 +57,9 @@ const REFERENCE_MAX: usize = 1024 * 1024;
 const THROUGH_RING_MAX: usize = 16 * 1024;
 /// The shortest ring in which a segment that is not read by reference has room.
 pub(crate) const RING_LEN_ADOPTED: usize = 4 * THROUGH_RING_MAX;
+/// A drive that copies payloads of this length may last longer than a pause between two polls, so
+/// each of them counts as a poll.
+const LONG_COPY: usize = 2048;
 /// Maximum number of records and bytes that one drive takes before it returns to the consumer.
 const DRIVE_RECORDS: usize = 128;
 const DRIVE_BYTES: usize = 512 * 1024;
@@ -104,6 +107,10 @@ pub(crate) struct LocalCarrier {
     reading: Reading,
     initiator: Initiator,
     attention: Attention,
+    /// The position up to which the peer has been rung, or was found to have taken all records.
+    settled: u64,
+    /// The position of the next record at the last check of the peer's polls.
+    checked: u64,
     /// True if a segment is finished once the peer has handled it.
     awaits_handling: bool,
     /// The last segment that no direct copy may overtake, until the peer has handled it.
@@ -168,6 +175,8 @@ impl LocalCarrier {
             reading,
             initiator,
             attention,
+            settled: 0,
+            checked: 0,
             awaits_handling: false,
             ordered: None,
             has_ordered: false,
@@ -210,6 +219,7 @@ impl LocalCarrier {
     /// Updates the view of [`Self::watch`] at the end of a pass. `is_busy` is true if the
     /// connection has work outside of the carrier.
     pub(crate) fn update_watch(&self, is_busy: bool) {
+        attention::note_taken(self.consumer.half(), self.consumer.position());
         let is_busy = is_busy || self.is_pending();
         self.watch
             .set((!is_busy).then(|| self.consumer.next_offset()));
@@ -466,6 +476,9 @@ impl LocalCarrier {
             Body::Inline { .. } | Body::None => self.ring.received.add_segment(len),
         }
         self.consumer.advance();
+        if len >= LONG_COPY {
+            attention::note_poll(self.consumer.half());
+        }
         Ok(Front::Handled(len))
     }
 

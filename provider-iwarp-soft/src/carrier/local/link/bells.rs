@@ -1,5 +1,7 @@
 //! Doorbells: when this end rings, and when it lets the peer ring.
 
+use std::time::Instant;
+
 use super::{LocalCarrier, corrupt_rx};
 use crate::carrier::local::bell::{self, Drained};
 use crate::carrier::{Carrier as _, End};
@@ -52,6 +54,30 @@ impl LocalCarrier {
             self.producer.expedite();
         }
         if self.producer.must_ring() {
+            self.settled = self.producer.tail();
+            bell::ring(&self.conn);
+        }
+    }
+
+    /// Rings, once for the records so far, if a record waits and the peer, which has not requested
+    /// doorbells, has stopped polling. Called at intervals by a thread that polls.
+    ///
+    /// Looks at the words of the peer only if nothing was sent since the last call, because each
+    /// look moves their line from the peer's processor to this one and back.
+    pub(crate) fn rouse_peer(&mut self) {
+        let tail = self.producer.tail();
+        if self.settled == tail || std::mem::replace(&mut self.checked, tail) != tail {
+            return;
+        }
+        let is_taken = self.attention.has_taken(tail);
+        // A peer that reads a payload does not poll meanwhile.
+        if !is_taken
+            && (self.producer.is_pulled() || !self.attention.is_unattended_at(Instant::now()))
+        {
+            return;
+        }
+        self.settled = tail;
+        if !is_taken {
             bell::ring(&self.conn);
         }
     }

@@ -86,6 +86,12 @@ impl Consumer {
         &self.pieces[..self.piece_count]
     }
 
+    /// The position of the next record.
+    #[allow(dead_code, reason = "not by the fuzz bodies")]
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
     /// The offset of the next record in the data area.
     pub(crate) fn next_offset(&self) -> usize {
         self.offset()

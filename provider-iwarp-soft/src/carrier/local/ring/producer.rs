@@ -368,6 +368,20 @@ impl Producer {
         Ok(())
     }
 
+    /// The position of the next record.
+    #[allow(dead_code, reason = "not by the fuzz bodies")]
+    pub(crate) fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Returns true if the consumer reads the payload of the oldest reference at the moment.
+    #[allow(dead_code, reason = "not by the fuzz bodies")]
+    pub(crate) fn is_pulled(&self) -> bool {
+        self.references.oldest().is_some_and(|position| {
+            self.state(position).load(Ordering::Relaxed) == State::Pulling as u32
+        })
+    }
+
     /// Returns a handle that revokes references, for any thread.
     pub(crate) fn revoker(&self) -> Revoker {
         Revoker {
