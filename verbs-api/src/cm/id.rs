@@ -137,7 +137,7 @@ enum State {
     Resolved {
         remote: SocketAddr,
     },
-    Requested(Request),
+    Requested(Box<Request>),
     /// A connection was started; its events are reported.
     Joined(Arc<Qp>),
     Destroyed,
@@ -275,7 +275,7 @@ impl Id {
         if channel.count(is_of_listener) >= backlog {
             return;
         }
-        let id = Self::new(channel, State::Requested(request));
+        let id = Self::new(channel, State::Requested(Box::new(request)));
         let is_datagram = self.is_datagram.load(Ordering::Relaxed);
         id.is_datagram.store(is_datagram, Ordering::Relaxed);
         self.report(Event {
@@ -522,7 +522,7 @@ impl Id {
     fn take_request(&self) -> Result<Request, Fault> {
         let mut state = lock(&self.state);
         match std::mem::replace(&mut *state, State::Idle) {
-            State::Requested(request) => Ok(request),
+            State::Requested(request) => Ok(*request),
             other => {
                 *state = other;
                 Err(Errno::INVAL)
