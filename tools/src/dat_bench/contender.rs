@@ -82,6 +82,15 @@ impl Contender {
         }
     }
 
+    /// The active side of operations on a target that has stopped polling; returns the time of
+    /// each, in seconds.
+    pub(crate) fn after_polls(&mut self, case: Case, count: u64) -> Result<Vec<f64>> {
+        match self {
+            Self::Dat(link) => link.after_polls(case, count),
+            Self::Sdp(_) => bail!("{case} cannot be measured on an SDP stream"),
+        }
+    }
+
     /// The bytes that the contender has copied between its user's memory and its own; `None` if it
     /// does not count copies.
     pub(crate) fn copied(&self) -> Option<u64> {

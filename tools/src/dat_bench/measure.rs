@@ -85,14 +85,37 @@ const LEFT_ALONE: Duration = Duration::from_millis(30);
 /// The most operations of which each is timed.
 const LAPS_MAX: u64 = 100_000;
 
+/// The operations of a round on a target that has stopped polling.
+const AFTER_POLLS: u64 = 64;
+
 /// The endpoints over which memory is averaged, and those that are connected before them.
 const CROWD: u64 = 1000;
 const CROWD_BEFORE: u64 = 64;
+
+impl Outcome {
+    /// The results of a case that raw TCP has nothing to compare with.
+    fn of_contender(figure: Spread, operations: u64) -> Self {
+        Self {
+            raw: Spread::of([]),
+            contender: figure,
+            ratio: Spread::of([]),
+            others: Vec::new(),
+            syscalls: [None; 3],
+            copies: None,
+            processor: None,
+            latency: None,
+            operations,
+        }
+    }
+}
 
 impl Bench {
     pub(crate) fn case(&mut self, case: Case, plan: Plan, progress: &Progress) -> Result<Outcome> {
         if case.work == Work::IdleEndpoints {
             return self.idle_endpoints(case);
+        }
+        if matches!(case.work, Work::AfterPolls(_)) {
+            return self.after_polls(case, plan);
         }
         let mut raw = self.series(Stack::Raw, case, plan)?;
         let mut contender = self.series(self.stack, case, plan)?;
@@ -145,17 +168,17 @@ impl Bench {
         self.grow(case, CROWD_BEFORE)?;
         let bytes = self.grow(case, CROWD)?;
         let kibibytes = bytes as f64 / 1024.0 / CROWD as f64;
-        Ok(Outcome {
-            raw: Spread::of([]),
-            contender: Spread::of([kibibytes]),
-            ratio: Spread::of([]),
-            others: Vec::new(),
-            syscalls: [None; 3],
-            copies: None,
-            processor: None,
-            latency: None,
-            operations: CROWD,
-        })
+        Ok(Outcome::of_contender(Spread::of([kibibytes]), CROWD))
+    }
+
+    /// Measures operations on a target that has stopped polling, one by one.
+    fn after_polls(&mut self, case: Case, plan: Plan) -> Result<Outcome> {
+        let count = AFTER_POLLS * plan.rounds as u64;
+        self.arm(Stack::Dat, case, count, Counted::Nothing)?;
+        let times = self.contender.after_polls(case, count)?;
+        self.peer.done()?;
+        let times = Spread::of(times.into_iter().map(|time| case.figure(1, time)));
+        Ok(Outcome::of_contender(times, count))
     }
 
     /// Connects `count` more endpoints. Returns the number of bytes by which the second process has

@@ -34,6 +34,11 @@ pub enum Work {
     /// RDMA Reads, one at a time, from a program that polls an empty EVD of the same adapter, which
     /// has nothing to do with the connection. Raw: as for Sends.
     ReadOtherEvd,
+    /// An operation that the target's provider serves, on a connection that both sides have polled
+    /// for milliseconds. The target's program has stopped polling and makes no call. The figure is
+    /// the time from the post to the completion of a Send that the target reads by reference in
+    /// shared memory, or of an RDMA Read over TCP. Raw: nothing.
+    AfterPolls(Program),
     /// Processor time of both processes for Sends in one direction. Raw: one write per message.
     SendCost,
     /// Connections that are established and closed. Raw: connect, a byte in each direction, close.
@@ -49,6 +54,15 @@ pub enum Work {
     SdpWrite(Mechanism),
     /// Operations in both directions at once. Raw: one write per message, in both directions.
     Bidirectional(Operation),
+}
+
+/// The behaviour of a program that makes no call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// It sleeps.
+    Sleeps,
+    /// It uses its processor.
+    Computes,
 }
 
 /// An operation that both sides of a bidirectional case post.
@@ -179,6 +193,7 @@ impl Case {
                 | Work::ReadPing
                 | Work::ReadOtherEvd
                 | Work::UnattendedPing
+                | Work::AfterPolls(_)
                 | Work::BlockedPing
                 | Work::SdpPing
                 | Work::SdpBlockedPing
@@ -190,7 +205,7 @@ impl Case {
     /// as perftest counts it.
     pub fn parts(self) -> f64 {
         match self.work {
-            Work::UnattendedPing => 1.0,
+            Work::UnattendedPing | Work::AfterPolls(_) => 1.0,
             Work::ReadPing if self.wire == Wire::Network => 1.0,
             _ => 2.0,
         }
@@ -240,6 +255,11 @@ impl Case {
     /// True if the case measures the connections and not the traffic on them.
     pub fn is_scale(self) -> bool {
         matches!(self.work, Work::Connect | Work::IdleEndpoints)
+    }
+
+    /// True if raw TCP does the same work.
+    pub fn is_compared(self) -> bool {
+        !matches!(self.work, Work::IdleEndpoints | Work::AfterPolls(_))
     }
 
     /// True for small messages in one direction, where the figure is the number of messages.
@@ -321,7 +341,7 @@ macro_rules! table {
 }
 
 /// Works with their names, the first words of cases, and their titles in the table.
-pub(super) const WORKS: [(Work, &str, &str); 24] = table! {
+pub(super) const WORKS: [(Work, &str, &str); 26] = table! {
     Work::SendPing, "send-ping", "{size} send ping-pong";
     Work::WritePing, "write-ping", "{size} RDMA write ping-pong";
     Work::ReadPing, "read-ping", "{size} RDMA read, one at a time";
@@ -333,6 +353,9 @@ pub(super) const WORKS: [(Work, &str, &str); 24] = table! {
     Work::UnattendedRead, "read-unattended", "{size} RDMA read, target idle, {depth}";
     Work::UnattendedPing, "write-unattended-ping", "{size} write, target polls memory";
     Work::ReadOtherEvd, "read-other-evd", "{size} read, target polls other EVD";
+    Work::AfterPolls(Program::Sleeps), "after-polls", "{size} after polls, target sleeps";
+    Work::AfterPolls(Program::Computes), "after-polls-computing",
+        "{size} after polls, target computes";
     Work::SendCost, "send-cost", "{size} send, {depth} queued, CPU time";
     Work::Connect, "connect", "connections, {depth} under way";
     Work::IdleEndpoints, "idle-ep", "memory of an idle connected EP";

@@ -15,8 +15,8 @@ const AFTER_HELP: &str = "\
 Each row compares with raw TCP in the same rounds. dat-bench(1) describes rows and units.
 
 A case is WORK:BYTES:DEPTH or WORK:BYTES:DEPTH@PLACE, where DEPTH operations are queued.
-  latency     send-ping, write-ping, read-ping, blocked-ping, read-other-evd,
-              write-unattended-ping, sdp-ping, sdp-blocked-ping
+  latency     send-ping, write-ping, read-ping, blocked-ping, read-other-evd, after-polls,
+              after-polls-computing, write-unattended-ping, sdp-ping, sdp-blocked-ping
   bandwidth   send, write, read, write-unattended, read-unattended, send-bidirectional,
               write-bidirectional, read-bidirectional, sdp-write, sdp-copy, sdp-registered,
               sdp-rdma-read, sdp-rdma-write

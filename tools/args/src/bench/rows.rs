@@ -2,11 +2,12 @@
 
 use super::case::Case;
 use super::case::Mechanism::{Chosen, Copied, Read, Registered, Written};
+use super::case::Program::{Computes, Sleeps};
 use super::case::Wire::{Local, Shaped, Tcp, TcpNoCrc, Veth, VethSegments};
 use super::case::Work::{
-    BlockedPing, Connect, IdleEndpoints, ReadOtherEvd, ReadPing, SdpBlockedPing, SdpPing, SdpWrite,
-    SendCost, SendPing, StreamRead, StreamSend, StreamWrite, UnattendedPing, UnattendedRead,
-    UnattendedWrite, WritePing,
+    AfterPolls, BlockedPing, Connect, IdleEndpoints, ReadOtherEvd, ReadPing, SdpBlockedPing,
+    SdpPing, SdpWrite, SendCost, SendPing, StreamRead, StreamSend, StreamWrite, UnattendedPing,
+    UnattendedRead, UnattendedWrite, WritePing,
 };
 use Of::{Figure, Ratio, To};
 use Target::{AtLeast, AtMost};
@@ -92,6 +93,8 @@ pub const ALL: &[Row] = rows! {
     UnattendedPing, 64, 1, Local: Ratio, AtMost(1.50);
     ReadPing, 8, 1, Local;
     ReadOtherEvd, 8, 1, Local: To(Case::new(ReadPing, 8, 1, Local)), AtMost(1.50);
+    AfterPolls(Sleeps), 16 * KIB, 1, Local: Figure, AtMost(60.0);
+    AfterPolls(Computes), 16 * KIB, 1, Local: Figure, AtMost(100.0);
     SendPing, 64, 1, Tcp: Ratio, AtMost(1.08);
     SendPing, 4 * KIB, 1, Tcp: Ratio, AtMost(1.10);
     SendPing, 64 * KIB, 1, Tcp: Ratio, AtMost(1.02);
@@ -111,6 +114,8 @@ pub const ALL: &[Row] = rows! {
     UnattendedPing, 64, 1, Tcp: Ratio, AtMost(1.50);
     ReadPing, 8, 1, Tcp;
     ReadOtherEvd, 8, 1, Tcp: To(Case::new(ReadPing, 8, 1, Tcp)), AtMost(1.50);
+    AfterPolls(Sleeps), 16 * KIB, 1, Tcp;
+    AfterPolls(Computes), 16 * KIB, 1, Tcp;
     SendPing, 64 * KIB, 1, TcpNoCrc: Ratio, AtMost(1.02);
     StreamSend, 64 * KIB, 16, TcpNoCrc: Ratio, AtLeast(1.15);
     StreamWrite, 64 * KIB, 16, TcpNoCrc: Ratio, AtLeast(1.15);

@@ -1,9 +1,10 @@
 //! The contender DAT: one DAT endpoint at each side, called through the raw function table.
 //!
 //! `patterns.rs` both sides of a sample; `targets.rs` targets that do not poll the connection's
-//! EVD; `posts.rs` posts and completions; `crowd.rs` many connections in addition to the measured
-//! one.
+//! EVD; `after_polls.rs` a target that stops polling; `posts.rs` posts and completions; `crowd.rs`
+//! many connections in addition to the measured one.
 
+mod after_polls;
 mod crowd;
 mod patterns;
 mod posts;

@@ -37,6 +37,7 @@ impl DatLink {
                 self.raise_flag()?;
             }
             Work::UnattendedPing => bail!("{case} also needs the other connection"),
+            Work::AfterPolls(_) => _ = self.after_polls(case, count)?,
             Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,
             Work::SdpPing | Work::SdpBlockedPing | Work::SdpWrite(_) => {
                 bail!("{case} is measured on an SDP stream, not on a DAT endpoint")
@@ -63,6 +64,7 @@ impl DatLink {
             }
             Work::ReadOtherEvd => self.poll_other_evd()?,
             Work::UnattendedPing => bail!("{case} also needs the other connection"),
+            Work::AfterPolls(program) => self.stop_polling(program, case, count)?,
             // No DAT call is made: the caller blocks until the peer has finished.
             Work::UnattendedWrite | Work::UnattendedRead => {}
             Work::Connect | Work::IdleEndpoints => self.crowd.gather(case, count)?,
@@ -73,7 +75,7 @@ impl DatLink {
         self.finish()
     }
 
-    fn ping(&mut self, case: Case, count: u64, laps: &mut Laps) -> Result<()> {
+    pub(super) fn ping(&mut self, case: Case, count: u64, laps: &mut Laps) -> Result<()> {
         let sleep = case.work == Work::BlockedPing;
         for round in 0..count {
             laps.mark();
@@ -88,7 +90,7 @@ impl DatLink {
         self.repost()
     }
 
-    fn pong(&mut self, case: Case, count: u64) -> Result<()> {
+    pub(super) fn pong(&mut self, case: Case, count: u64) -> Result<()> {
         let sleep = case.work == Work::BlockedPing;
         for _ in 0..count {
             // The answer is sent before the receive is posted again.
@@ -277,7 +279,7 @@ impl DatLink {
     }
 
     /// Receives one message and posts its receive again. Returns the message's length.
-    fn await_message(&mut self, sleep: bool) -> Result<u32> {
+    pub(super) fn await_message(&mut self, sleep: bool) -> Result<u32> {
         loop {
             if let Got::Message(len) = self.next(sleep)? {
                 self.repost()?;
