@@ -112,6 +112,10 @@ fn the_library_runs_over_ofas_registry() -> Result<()> {
     let run = |program: &CProgram, trial: &str| {
         let program = env.program(program.file()).arg(trial).named(trial);
         let program = program.env("LD_LIBRARY_PATH", alone.path());
+        // A trial whose call is not there ends with its objects.
+        let is_lacking = NOT_IN_OFAS.iter().any(|row| row.1 == trial);
+        let leaks = if is_lacking { "detect_leaks=0" } else { "" };
+        let program = program.env("ASAN_OPTIONS", leaks);
         program.spawn()?.finish(DEADLINE)
     };
     for name in ["objects", "events", "connect", "transfer", "socket"] {
