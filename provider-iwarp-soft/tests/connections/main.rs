@@ -7,8 +7,6 @@
 //! | `driving` | which thread makes progress |
 //! | `endings` | the ends of connections, and the completion of posted work |
 //! | `frames` | frames on the wire, byte by byte |
-//! | `local_meeting` | a peer that violates the protocol during the move to shared memory |
-//! | `local_rfc5042` | the attacks of RFC 5042, over TCP and through shared memory |
 //! | `many` | more connections than the provider polls one by one |
 //! | `mappings` | registered memory that is mapped for reading only, and memory of files |
 //! | `markers` | MPA markers |
@@ -24,8 +22,6 @@ mod data;
 mod driving;
 mod endings;
 mod frames;
-mod local_meeting;
-mod local_rfc5042;
 mod many;
 mod mappings;
 mod markers;
