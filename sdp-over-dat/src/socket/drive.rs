@@ -64,7 +64,12 @@ impl Socket {
 
     /// Handles the events of a dispatcher in which no thread sleeps, until `is_enough`. Returns
     /// true if there were any.
-    fn drain(&self, inner: &mut Inner, queue: Queue, is_enough: impl Fn(&Inner) -> bool) -> bool {
+    pub(super) fn drain(
+        &self,
+        inner: &mut Inner,
+        queue: Queue,
+        is_enough: impl Fn(&Inner) -> bool,
+    ) -> bool {
         let mut has_any = false;
         while !inner.attendance.sleeps_in(queue) && !is_enough(inner) {
             match self.dispatcher(queue).dequeue() {

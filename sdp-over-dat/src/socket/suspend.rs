@@ -17,6 +17,7 @@ use sdp_proto::{BUFFERS_MIN, ConnectionState, wire::Hello};
 
 use super::{
     Inner, Socket,
+    attendance::Queue,
     link::{Link, Opening},
 };
 use crate::{errors, trace::Trace};
@@ -101,11 +102,18 @@ impl Socket {
         let Some(service) = inner.connection.continues_at() else {
             return false;
         };
+        if !inner.link.is_gone() {
+            return true;
+        }
+        // Until they are taken, the completions of the former transport count against the number
+        // of receives that the endpoint accepts.
+        if inner.attendance.sleeps_in(Queue::Completions) {
+            self.kick(inner);
+            return true;
+        }
+        self.drain(inner, Queue::Completions, |_| false);
         let has_buffers = inner.receive.free().len() >= usize::from(BUFFERS_MIN);
-        if inner.link.is_gone()
-            && has_buffers
-            && let Err(error) = self.resume(inner, service)
-        {
+        if has_buffers && let Err(error) = self.resume(inner, service) {
             tracing::info!(peer = %self.peer(), %error, "a suspended connection is lost");
             inner.error.get_or_insert(Errno::CONNRESET);
             self.abort_connection(inner);
