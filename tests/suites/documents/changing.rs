@@ -98,12 +98,17 @@ fn the_examples_of_changing_apply_and_compile() -> Result<()> {
         .current_dir(&tree);
     check.env("CARGO_TARGET_DIR", scratch.join("target"));
     // Everything takes minutes, because the dependencies are compiled again.
+    let packages = [
+        "--package",
+        "provider-iwarp-soft",
+        "--package",
+        "dat-api",
+        "--package",
+        "ops",
+    ];
     match is_full() {
         true => check.args(["--workspace", "--all-targets"]),
-        false => check.args(["--package", "provider-iwarp-soft", "--package", "dat-api"]),
+        false => check.args(packages),
     };
-    if !is_full() {
-        check.args(["--package", "ops"]);
-    }
     run(&mut check)
 }
